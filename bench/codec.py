@@ -1,0 +1,275 @@
+"""Tailrace's batch codec beside aiokafka's compiled one and kafka-python's: same records, one run.
+
+    python bench/codec.py [--json FILE] [--rounds N] [--quick]
+
+Each side encodes and decodes the same records (100-byte values, 10-byte keys, timestamps that differ), checks
+checksums when it decodes, and is timed in turn within each round, so that noise hits all sides. The table
+shows medians over the rounds. The collector of cyclic garbage stays on, as it is in a program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
+from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
+from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
+from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
+from rich.console import Console
+from rich.table import Table
+
+from tailrace.cluster.common.arrow import encode_arrow, to_arrow
+from tailrace.cluster.common.batch import check_batch
+from tailrace.cluster.common.codecs import Codec, compress, decompress
+from tailrace.cluster.common.columns import encode_batch
+from tailrace.cluster.common.records import Batch, iterate_batches
+
+VALUE_SIZE = 100
+KEY_SIZE = 10
+COUNTS = (1, 10, 150, 1_000, 10_000)
+FETCH_BYTES = 1 << 20
+ROUND_SECONDS = 0.02
+
+
+class Records(NamedTuple):
+    keys: list[bytes]
+    values: list[bytes]
+    timestamps: list[int]
+
+
+def make_records(count: int) -> Records:
+    rng = random.Random(count)
+    now = 1_700_000_000_000
+    return Records(
+        [b"%0*d" % (KEY_SIZE, rng.randrange(10**KEY_SIZE)) for _ in range(count)],
+        [rng.randbytes(VALUE_SIZE) for _ in range(count)],
+        [now + index // 3 + rng.randrange(5) for index in range(count)],
+    )
+
+
+def encode_kafka(builder_class: Any, records: Records) -> bytes:
+    builder = builder_class(
+        magic=2,
+        compression_type=0,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 30,
+    )
+    append = builder.append
+    for offset, (key, value, timestamp) in enumerate(
+        zip(records.keys, records.values, records.timestamps, strict=True)
+    ):
+        append(offset, timestamp=timestamp, key=key, value=value, headers=[])
+    return bytes(builder.build())
+
+
+def decode_kafka(records_class: Any, data: bytes) -> list[Any]:
+    """Records with all their fields: what both libraries hand to their users."""
+    batch = records_class(data).next_batch()
+    if not batch.validate_crc():
+        raise AssertionError("checksum")
+    return list(batch)
+
+
+def decode_kafka_values(records_class: Any, data: bytes) -> list[bytes]:
+    batch = records_class(data).next_batch()
+    if not batch.validate_crc():
+        raise AssertionError("checksum")
+    return [record.value for record in batch]
+
+
+def decode_kafka_fetch(records_class: Any, data: bytes) -> int:
+    memory = records_class(data)
+    total = 0
+    while (batch := memory.next_batch()) is not None:
+        if not batch.validate_crc():
+            raise AssertionError("checksum")
+        total += len(list(batch))
+    return total
+
+
+def encode_tailrace(records: Records) -> bytes:
+    return encode_batch(keys=records.keys, values=records.values, timestamps=records.timestamps)
+
+
+def decode_tailrace_values(data: bytes) -> list[bytes | None]:
+    return Batch(data).values()
+
+
+def decode_tailrace_records(data: bytes) -> list[Any]:
+    return Batch(data).records("topic", 0)
+
+
+def decode_tailrace_arrow(data: bytes) -> Any:
+    return to_arrow(list(iterate_batches(data)), "topic", 0)
+
+
+def interleaved(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds for one call of each side, the sides taking turns in every round."""
+    loops = {}
+    for name, call in sides.items():
+        call()
+        start = time.perf_counter()
+        call()
+        loops[name] = max(1, int(ROUND_SECONDS / max(time.perf_counter() - start, 1e-7)))
+    samples: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, call in sides.items():
+            repetitions = range(loops[name])
+            start = time.perf_counter()
+            for _ in repetitions:
+                call()
+            samples[name].append((time.perf_counter() - start) / loops[name])
+        gc.collect()
+    return {name: statistics.median(times) for name, times in samples.items()}
+
+
+def compare(count: int, rounds: int) -> dict[str, float]:
+    records = make_records(count)
+    ours = encode_tailrace(records)
+    theirs = encode_kafka(AiokafkaBuilder, records)
+    fetched = max(1, FETCH_BYTES // len(ours))
+    arrow = to_arrow([Batch(ours)], "topic", 0)
+    key_column, value_column, timestamp_column = arrow["key"], arrow["value"], arrow["timestamp"]
+    if [record.value for record in decode_kafka(AiokafkaRecords, theirs)] != decode_tailrace_values(ours):
+        raise AssertionError("the sides do not hold the same records")
+    seconds = interleaved(
+        {
+            "encode tailrace": partial(encode_tailrace, records),
+            "encode aiokafka": partial(encode_kafka, AiokafkaBuilder, records),
+            "encode kafka-python": partial(encode_kafka, KafkaPythonBuilder, records),
+            "encode tailrace arrow": partial(
+                encode_arrow, keys=key_column, values=value_column, timestamps=timestamp_column
+            ),
+            "values tailrace": partial(decode_tailrace_values, ours),
+            "values aiokafka": partial(decode_kafka_values, AiokafkaRecords, theirs),
+            "records tailrace": partial(decode_tailrace_records, ours),
+            "records aiokafka": partial(decode_kafka, AiokafkaRecords, theirs),
+            "records kafka-python": partial(decode_kafka, KafkaPythonRecords, theirs),
+            "arrow tailrace": partial(decode_tailrace_arrow, ours),
+            "arrow tailrace, fetch": partial(decode_tailrace_arrow, ours * fetched),
+            "records aiokafka, fetch": partial(decode_kafka_fetch, AiokafkaRecords, theirs * fetched),
+        },
+        rounds,
+    )
+    per_record = {
+        name: value / count / (fetched if name.endswith("fetch") else 1) * 1e9
+        for name, value in seconds.items()
+    }
+    per_record["arrow GB/s"] = len(ours) / seconds["arrow tailrace"] / 1e9
+    per_record["arrow GB/s, fetch"] = len(ours) * fetched / seconds["arrow tailrace, fetch"] / 1e9
+    return per_record
+
+
+def codecs(rounds: int) -> dict[str, dict[str, float]]:
+    """Sizes and times of the five codecs over 1,000 records of something like JSON."""
+    rng = random.Random(1)
+    values = [
+        json.dumps(
+            {
+                "id": rng.randrange(10**9),
+                "user": f"user-{rng.randrange(5000)}",
+                "event": rng.choice(["view", "click", "buy", "return"]),
+                "amount": round(rng.random() * 100, 2),
+                "at": 1_700_000_000_000 + index * 13,
+            }
+        ).encode()
+        for index in range(1_000)
+    ]
+    data = b"".join(values)
+    blocks = {codec: compress(codec, data) for codec in Codec}
+    sides: dict[str, Callable[[], Any]] = {}
+    for codec in Codec:
+        sides[f"compress {codec.name}"] = partial(compress, codec, data)
+        sides[f"decompress {codec.name}"] = partial(decompress, codec, blocks[codec], len(data))
+    seconds = interleaved(sides, rounds)
+    return {
+        codec.name.lower(): {
+            "size": len(blocks[codec]) / len(data),
+            "compress MB/s": len(data) / seconds[f"compress {codec.name}"] / 1e6,
+            "decompress MB/s": len(data) / seconds[f"decompress {codec.name}"] / 1e6,
+        }
+        for codec in Codec
+    }
+
+
+def checks(rounds: int) -> dict[str, float]:
+    small = encode_tailrace(make_records(8))
+    large = encode_tailrace(make_records(9_440))
+    seconds = interleaved(
+        {
+            f"check_batch {len(small):,} bytes": partial(check_batch, small),
+            f"check_batch {len(large):,} bytes": partial(check_batch, large),
+            f"check_batch {len(large):,} bytes, memoryview": partial(check_batch, memoryview(large)),
+        },
+        rounds,
+    )
+    return {name: value * 1e6 for name, value in seconds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there too")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--quick", action="store_true", help="three rounds, for a look")
+    options = parser.parse_args()
+    rounds = 3 if options.quick else options.rounds
+    module = AiokafkaBuilder.__module__
+    compiled = "_crecords" in module
+    console = Console(width=150)
+    console.print(f"Python {platform.python_version()}, {platform.machine()}, {rounds} rounds, medians")
+    console.print(f"aiokafka's codec: {module} ({'compiled' if compiled else 'NOT compiled'})")
+    if not compiled:
+        sys.exit("aiokafka runs without its extension here; the comparison would be worthless")
+    results = {str(count): compare(count, rounds) for count in COUNTS}
+    table = Table(title="nanoseconds a record (ratio: aiokafka's time / ours)")
+    table.add_column("records a batch")
+    for count in COUNTS:
+        table.add_column(f"{count:,}", justify="right")
+    for name in results[str(COUNTS[0])]:
+        table.add_row(name, *(f"{results[str(count)][name]:,.1f}" for count in COUNTS))
+    table.add_section()
+    for title, theirs, ours in (
+        ("ratio encode", "encode aiokafka", "encode tailrace"),
+        ("ratio values", "values aiokafka", "values tailrace"),
+        ("ratio records", "records aiokafka", "records tailrace"),
+        ("ratio arrow / records", "records aiokafka", "arrow tailrace"),
+        ("ratio arrow / records, fetch", "records aiokafka, fetch", "arrow tailrace, fetch"),
+    ):
+        ratios = [results[str(count)][theirs] / results[str(count)][ours] for count in COUNTS]
+        table.add_row(title, *(f"{ratio:.2f}x" for ratio in ratios))
+    console.print(table)
+    by_codec = codecs(rounds)
+    table = Table(title="codecs over 1,000 JSON values, default levels")
+    for title in ("codec", "size", "compress MB/s", "decompress MB/s"):
+        table.add_column(title, justify="right")
+    for name, row in by_codec.items():
+        table.add_row(
+            name, f"{row['size']:.1%}", f"{row['compress MB/s']:,.0f}", f"{row['decompress MB/s']:,.0f}"
+        )
+    console.print(table)
+    check_times = checks(rounds)
+    for name, microseconds in check_times.items():
+        console.print(f"{name}: {microseconds:.1f} us")
+    if options.json:
+        document = {"records": results, "codecs": by_codec, "checks_us": check_times}
+        options.json.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Reads a node's configuration from where it lies: the file, the environment, the flags.
+
+The only part of configuration that does I/O; what it finds is merged and checked by
+cluster/common/config.py. Called once, at the start of a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tailrace.cluster.common.config import (
+    FILE_VARIABLE,
+    Loaded,
+    from_environment,
+    from_flags,
+    from_toml,
+    load,
+)
+from tailrace.cluster.common.node_config import NodeConfig
+from tailrace.cluster.common.settings import ConfigError, Problem
+
+
+def load_node_config(
+    path: Path | None, environ: Mapping[str, str], flags: Sequence[str] = ()
+) -> Loaded[NodeConfig]:
+    """The configuration of a node; without `path`, the file that TAILRACE_CONFIG names, if it does.
+
+    Raises `ConfigError` with everything that is wrong, also when the file cannot be read.
+    """
+    if path is None and (named := environ.get(FILE_VARIABLE)):
+        path = Path(named)
+    file = from_toml(_read(path), str(path)) if path is not None else []
+    return load(NodeConfig, file=file, environment=from_environment(environ), flags=from_flags(flags))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError([Problem("configuration", f"file {path}", f"cannot be read: {reason}")]) from None

@@ -1,0 +1,118 @@
+"""Which logs are being cleaned: starts cleanings in the background and puts their results in place.
+
+On the owner thread. At most `log.cleaner.threads` run at once. A log whose cleaning fails is left alone until
+the node restarts or the log changes hands; the error is kept for whoever describes the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.common.storage_config import StorageConfig
+from tailrace.cluster.runtime.blocking import Blocking
+from tailrace.cluster.storage.cleaner import CleanJob, CleanResult, clean, discard
+from tailrace.cluster.storage.cleaner_files import Throttle
+from tailrace.cluster.storage.core.cleaning_plan import choose
+from tailrace.cluster.storage.files import Files, storage_error
+from tailrace.cluster.storage.log import Log
+from tailrace.cluster.storage.upkeep import assess_log, clean_job, install, still_applies
+
+
+class CleaningJobs:
+    def __init__(
+        self, *, config: StorageConfig, files: Files, blocking: Blocking, throttle: Throttle
+    ) -> None:
+        self._config = config
+        self._files = files
+        self._blocking = blocking
+        self._throttle = throttle
+        self._running: set[Log] = set()
+        self.failed: dict[Log, TailraceError] = {}
+        self.last_results: dict[Log, CleanResult] = {}
+        self._next_look_ms = 0
+        self._stopped = False
+
+    def is_cleaning(self, log: Log) -> bool:
+        return log in self._running
+
+    def start_due(self, logs: Iterable[Log], now_ms: int) -> None:
+        """Start as many cleanings as there are free threads and logs that need one."""
+        if now_ms < self._next_look_ms or len(self._running) >= self._config.log_cleaner_threads:
+            return
+        waiting = {
+            log: (assess_log(log, now_ms=now_ms), log.config.min_cleanable_dirty_ratio)
+            for log in logs
+            if log.config.compacted and log not in self._running and log not in self.failed
+        }
+        while waiting and len(self._running) < self._config.log_cleaner_threads:
+            log = choose(waiting)
+            if log is None:
+                self._next_look_ms = now_ms + self._config.log_cleaner_backoff_ms
+                return
+            assessment, _ = waiting.pop(log)
+            job = clean_job(
+                log, assessment, now_ms=now_ms, key_map_bytes=self._config.log_cleaner_dedupe_buffer_size
+            )
+            self._start(log, job)
+
+    def _start(self, log: Log, job: CleanJob) -> None:
+        self._running.add(log)
+        truncations = log.truncations
+
+        def cancelled() -> bool:
+            return self._stopped or log.failure is not None or log.truncations != truncations
+
+        def run() -> None:
+            result: CleanResult | None = None
+            error: TailraceError | None = None
+            try:
+                result = clean(job, self._files, self._throttle, cancelled=cancelled)
+            except TailraceError as found:
+                error = found
+            except OSError as found:
+                error = storage_error(f"cleaning {log.directory}", found)
+            self._blocking.post(lambda: self._finish(log, job, result, error, truncations))
+
+        self._blocking.start(run)
+
+    def _finish(
+        self,
+        log: Log,
+        job: CleanJob,
+        result: CleanResult | None,
+        error: TailraceError | None,
+        truncations: int,
+    ) -> None:
+        self._running.discard(log)
+        if error is not None and log.failure is None:
+            self.failed[log] = error
+        if result is None:
+            return
+        if not self._stopped and still_applies(log, result, truncations=truncations):
+            install(log, result)
+            self.last_results[log] = result
+        else:
+            self._blocking.start(lambda: self._discard(job, result))
+
+    def _discard(self, job: CleanJob, result: CleanResult) -> None:
+        """Only litter: opening the log removes what stays behind."""
+        try:
+            discard(self._files, job.directory, result)
+        except OSError as error:
+            if error.errno is None:
+                raise
+
+    def forget(self, log: Log) -> None:
+        self.failed.pop(log, None)
+        self.last_results.pop(log, None)
+
+    def stop(self) -> None:
+        """Running cleanings end at their next chunk; their results are not used."""
+        self._stopped = True
+
+    def check(self, log: Log) -> None:
+        """Raise what stopped the cleaning of this log, if anything did."""
+        error = self.failed.get(log)
+        if error is not None:
+            raise TailraceError(ErrorCode.STORAGE_CORRUPT, f"{log.topic_partition}: {error.args[0]}")

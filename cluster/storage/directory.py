@@ -1,0 +1,443 @@
+"""A log directory: one disk's worth of partition logs, with their writer, journal and checkpoint.
+
+Owns `directory.json`, the lock, `checkpoint.json` and the journal. It fails as a whole: after a failed write
+or sync none of its logs accepts or promises anything, while other directories go on.
+
+`checkpoint.json` holds a recovery point for each log, and says whether the last shutdown was clean. It is
+made unclean before the first write after opening.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.common.storage_config import StorageConfig
+from tailrace.cluster.common.topic_config import TopicConfig
+from tailrace.cluster.common.types import TopicPartition
+from tailrace.cluster.runtime.blocking import Blocking, Job
+from tailrace.cluster.storage.core.epochs import EpochHistory
+from tailrace.cluster.storage.core.producers import ProducerStates
+from tailrace.cluster.storage.files import Closeable, Files, make_durable_dirs, storage_error
+from tailrace.cluster.storage.handles import HandleCache
+from tailrace.cluster.storage.journal import Journal, LogKey, read_redo
+from tailrace.cluster.storage.log import Log, LogState
+from tailrace.cluster.storage.logfiles import (
+    PARTITION_FILE,
+    RecoveryPoint,
+    partition_body,
+)
+from tailrace.cluster.storage.recovery import Identity, Opened, Opening, SavedPoint, open_log, read_identity
+from tailrace.cluster.storage.segment import LOG_SUFFIX, Segment, offset_name
+from tailrace.cluster.storage.statefile import read_state, write_state
+from tailrace.cluster.storage.writer import DirectoryWriter
+
+DIRECTORY_FILE = "directory.json"
+CHECKPOINT_FILE = "checkpoint.json"
+LOCK_FILE = ".lock"
+DELETE_SUFFIX = "-delete"
+CORRUPT_SUFFIX = "-corrupt"
+CHECKPOINT_VERSION = 1
+
+ConfigOf = Callable[[str], TopicConfig]
+
+
+class Checkpoint(NamedTuple):
+    clean: bool
+    generation: int
+    logs: dict[str, SavedPoint]
+
+
+class DirectoryReport(NamedTuple):
+    """What opening found, for the log of the process."""
+
+    logs: int
+    clean: bool
+    scanned_bytes: int
+    cut_bytes: int
+    redone_writes: int
+    damaged_frames: int
+
+
+class LogDirectory:
+    def __init__(
+        self,
+        *,
+        path: str,
+        files: Files,
+        handles: HandleCache,
+        blocking: Blocking,
+        config: StorageConfig,
+        new_id: Callable[[], UUID],
+    ) -> None:
+        self.path = path
+        self.files = files
+        self.handles = handles
+        self.blocking = blocking
+        self.config = config
+        self.pending_max_bytes = config.log_pending_max_bytes
+        self.logs: dict[TopicPartition, Log] = {}
+        self.corrupt: dict[TopicPartition, TailraceError] = {}
+        self.failure: TailraceError | None = None
+        self.on_failure: Callable[[LogDirectory, TailraceError], None] | None = None
+        self.now_ms = 0
+        self._removals: list[tuple[int, str]] = []
+        self._saved_checkpoint: dict[str, list[int]] | None = None
+        make_durable_dirs(files, path)
+        self._lock: Closeable = files.lock(f"{path}/{LOCK_FILE}")
+        self.id = self._read_or_make_id(new_id)
+        self._generation = 0
+        self._journal: Journal
+        self.writer: DirectoryWriter
+
+    def _read_or_make_id(self, new_id: Callable[[], UUID]) -> UUID:
+        path = f"{self.path}/{DIRECTORY_FILE}"
+        try:
+            _, body = read_state(self.files, path, "directory", 1)
+            return UUID(body["directory_id"])
+        except FileNotFoundError:
+            identity = new_id()
+            write_state(self.files, path, "directory", 1, {"directory_id": str(identity)})
+            return identity
+
+    # Opening.
+
+    def open(self, config_of: ConfigOf, now_ms: int) -> DirectoryReport:
+        """Load every log; damaged ones are set aside in `corrupt`, the others are ready for use."""
+        self.now_ms = now_ms
+        checkpoint = read_checkpoint(self.files, self.path)
+        identities = self._find_logs()
+        redone, damaged, generation = 0, 0, checkpoint.generation + 1
+        if not checkpoint.clean:
+            redo = read_redo(self.files, self.path)
+            generation, damaged = max(generation, redo.next_generation), redo.damaged_frames
+            redone = self._redo(redo.writes, identities)
+        opening = Opening(self.files, self.handles, checkpoint.clean, now_ms)
+        opened = self._open_all(opening, identities, checkpoint, config_of)
+        self._journal = Journal.start(
+            self.files, self.path, generation=generation, capacity=self.config.journal_bytes
+        )
+        self._generation = generation
+        self.writer = DirectoryWriter(
+            handles=self.handles,
+            journal=self._journal,
+            blocking=self.blocking,
+            direct_bytes=self.config.journal_max_append_bytes,
+            on_failure=self._failed,
+        )
+        for name, one in opened.items():
+            identity = identities[name]
+            self.logs[identity.topic_partition] = self._log(
+                identity.topic_partition,
+                identity.topic_id,
+                f"{self.path}/{name}",
+                config_of(identity.topic_partition.topic),
+                one.state,
+            )
+            self.remove_later(one.to_remove, 0)
+        self._write_checkpoint(self._checkpoint_logs(), clean=False)
+        return DirectoryReport(
+            logs=len(self.logs),
+            clean=checkpoint.clean,
+            scanned_bytes=sum(one.scanned_bytes for one in opened.values()),
+            cut_bytes=sum(one.cut_bytes for one in opened.values()),
+            redone_writes=redone,
+            damaged_frames=damaged,
+        )
+
+    def _find_logs(self) -> dict[str, Identity]:
+        found: dict[str, Identity] = {}
+        for name, _, is_dir in self.files.list(self.path):
+            if not is_dir or name == "lost+found" or name.endswith(CORRUPT_SUFFIX):
+                continue
+            path = f"{self.path}/{name}"
+            if name.endswith(DELETE_SUFFIX):
+                self.remove_later([path], 0)
+                continue
+            try:
+                found[name] = read_identity(self.files, path)
+            except FileNotFoundError:
+                if any(entry.name.endswith(LOG_SUFFIX) for entry in self.files.list(path)):
+                    raise TailraceError(
+                        ErrorCode.STORAGE_CORRUPT,
+                        f"{path} holds segments but no {PARTITION_FILE}. Move the directory away; the replica "
+                        "is then fetched again from another broker.",
+                    ) from None
+                self.remove_later([path], 0)  # Its creation never finished, so nothing was ever in it.
+        return found
+
+    def _redo(self, writes: Sequence[Any], identities: dict[str, Identity]) -> int:
+        """Write back what the journal made durable; segments that are gone were removed on purpose."""
+        names = {LogKey(one.topic_id, one.topic_partition.partition): name for name, one in identities.items()}
+        touched: set[str] = set()
+        redone = 0
+        for write in writes:
+            name = names.get(write.log)
+            if name is None:
+                continue
+            path = f"{self.path}/{name}/{offset_name(write.segment_base)}{LOG_SUFFIX}"
+            if path not in touched and not self.files.exists(path):
+                continue
+            with self.handles.borrow(path, write=True) as file:
+                file.pwritev([write.data], write.position)
+            touched.add(path)
+            redone += 1
+        for path in sorted(touched):
+            self.handles.sync(path)
+        return redone
+
+    def _open_all(
+        self,
+        opening: Opening,
+        identities: dict[str, Identity],
+        checkpoint: Checkpoint,
+        config_of: ConfigOf,
+    ) -> dict[str, Opened]:
+        opened: dict[str, Opened] = {}
+
+        def open_one(name: str) -> None:
+            identity = identities[name]
+            config = config_of(identity.topic_partition.topic)
+            try:
+                opened[name] = open_log(
+                    opening, f"{self.path}/{name}", identity, config, checkpoint.logs.get(name)
+                )
+            except TailraceError as error:
+                self.corrupt[identity.topic_partition] = error
+
+        names = sorted(identities)
+        threads = 1 if opening.clean else self.config.num_recovery_threads_per_data_dir
+        lanes = [names[lane::threads] for lane in range(threads)]
+        self.blocking.gather([_each(open_one, lane) for lane in lanes if lane])
+        return opened
+
+    # Logs.
+
+    def create_log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: TopicConfig,
+        *,
+        now_ms: int,
+        start_offset: int = 0,
+    ) -> Log:
+        """A new, empty log. It can be appended to at once; its files are made in the writer's order."""
+        self.check_online()
+        directory = f"{self.path}/{topic_partition}"
+        segment = Segment(
+            files=self.files,
+            handles=self.handles,
+            directory=directory,
+            base_offset=start_offset,
+            next_offset=start_offset,
+            index_interval=config.index_interval_bytes,
+            fresh=True,
+            created_ms=now_ms,
+        )
+        state = LogState(
+            segments=[segment],
+            log_start_offset=start_offset,
+            high_watermark=start_offset,
+            epochs=EpochHistory(),
+            producers=ProducerStates,
+            snapshots=[],
+        )
+        log = self._log(topic_partition, topic_id.bytes, directory, config, state)
+        self.logs[topic_partition] = log
+        body = partition_body(topic_partition.topic, topic_partition.partition, topic_id.bytes, start_offset)
+        create = log.files.creating(segment)
+
+        def work() -> None:
+            self.files.make_dirs(directory)
+            write_state(self.files, f"{directory}/{PARTITION_FILE}", "partition", 1, body)
+            create()
+            self.files.sync_dir(self.path)
+
+        self.writer.queue_call(work)
+        return log
+
+    def _log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        directory: str,
+        config: TopicConfig,
+        state: LogState,
+    ) -> Log:
+        return Log(
+            home=self,
+            topic_partition=topic_partition,
+            topic_id=topic_id,
+            directory=directory,
+            config=config,
+            state=state,
+        )
+
+    def delete_log(self, log: Log) -> None:
+        """Forget a log now; its files get another name in order, and go after the delete delay."""
+        self.check_online()
+        del self.logs[log.topic_partition]
+        log.fail(
+            TailraceError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.topic_partition} has been deleted here")
+        )
+        self._set_aside(log.directory, f".{log.key.topic_id.hex()}{DELETE_SUFFIX}", log)
+
+    def _set_aside(self, directory: str, suffix: str, log: Log) -> None:
+        target = directory + suffix
+
+        def work() -> None:
+            self.files.rename(directory, target)
+            self.files.sync_dir(self.path)
+            self.handles.forget_tree(directory)
+
+        self.writer.queue_call(work, lambda: self.remove_later([target], log.config.file_delete_delay_ms))
+
+    def replace_corrupt(self, topic_partition: TopicPartition, config: TopicConfig, *, now_ms: int) -> Log:
+        """An empty log in the place of a damaged one, to be filled from another replica.
+
+        The damaged files stay beside it under a `-corrupt` name until somebody removes them.
+        """
+        self.check_online()
+        del self.corrupt[topic_partition]
+        directory = f"{self.path}/{topic_partition}"
+        identity = read_identity(self.files, directory)
+        target, number = f"{directory}.0{CORRUPT_SUFFIX}", 0
+        while self.files.exists(target):
+            number += 1
+            target = f"{directory}.{number}{CORRUPT_SUFFIX}"
+        self.files.rename(directory, target)
+        self.files.sync_dir(self.path)
+        self.handles.forget_tree(directory)
+        return self.create_log(topic_partition, UUID(bytes=identity.topic_id), config, now_ms=now_ms)
+
+    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        for path in paths:
+            heapq.heappush(self._removals, (self.now_ms + delay_ms, path))
+
+    def remove_due(self) -> None:
+        due: list[str] = []
+        while self._removals and self._removals[0][0] <= self.now_ms:
+            due.append(heapq.heappop(self._removals)[1])
+        if due and self.failure is None:
+            self.writer.queue_call(lambda: self._remove(due))
+
+    def _remove(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if path.endswith(DELETE_SUFFIX):
+                self.files.remove_tree(path)
+            else:
+                self.files.remove(path)
+            self.handles.forget(path)
+
+    # Checkpoint.
+
+    def save_checkpoint(self, done: Job | None = None) -> None:
+        """Write the recovery points as they are now, if they have changed since the last time."""
+        logs = self._checkpoint_logs()
+        if logs == self._saved_checkpoint:
+            if done is not None:
+                self.writer.queue_call(_nothing, done)
+            return
+        self._saved_checkpoint = logs
+        self.writer.queue_call(lambda: self._write_checkpoint(logs, clean=False), done)
+
+    def _checkpoint_logs(self) -> dict[str, list[int]]:
+        return {
+            str(log.topic_partition): [
+                *log.files.recovery_point,
+                log.high_watermark,
+                log.cleaned_to,
+                log.files.rewrites,
+            ]
+            for log in self.logs.values()
+        }
+
+    def _write_checkpoint(self, logs: dict[str, list[int]], *, clean: bool) -> None:
+        body = {"clean": clean, "generation": self._generation, "logs": logs}
+        path = f"{self.path}/{CHECKPOINT_FILE}"
+        write_state(self.files, path, "checkpoint", CHECKPOINT_VERSION, body)
+
+    # Ending.
+
+    def check_online(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _failed(self, error: OSError) -> None:
+        self.fail(storage_error(f"writing to log directory {self.path}", error))
+
+    def fail(self, error: TailraceError) -> None:
+        """Take the directory offline: what its files hold is no longer known."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        for log in self.logs.values():
+            log.fail(error)
+        if self.on_failure is not None:
+            self.on_failure(self, error)
+
+    def close(self, done: Job) -> None:
+        """Shut down cleanly: save everything, then say so in the checkpoint."""
+        if self.failure is not None:
+            self._release()
+            done()
+            return
+        for log in self.logs.values():
+            if log.files.unsaved:
+                log.files.checkpoint()
+        self.writer.queue_call(_nothing, lambda: self._close_journal(done))
+
+    def _close_journal(self, done: Job) -> None:
+        logs = self._checkpoint_logs()
+
+        def work() -> None:
+            for path in sorted(self._journal.covered_paths):
+                with contextlib.suppress(FileNotFoundError):
+                    self.handles.sync(path)
+            self._write_checkpoint(logs, clean=True)
+
+        def closed() -> None:
+            error = TailraceError(ErrorCode.STORAGE_ERROR, f"log directory {self.path} is closed")
+            self.fail(error)
+            self._release()
+            done()
+
+        self.writer.queue_call(work, closed)
+
+    def _release(self) -> None:
+        self._journal.close()
+        self.handles.forget_tree(self.path)
+        self._lock.close()
+
+
+def read_checkpoint(files: Files, directory: str) -> Checkpoint:
+    """The saved recovery points; a damaged or missing file means that nothing is known."""
+    try:
+        _, body = read_state(files, f"{directory}/{CHECKPOINT_FILE}", "checkpoint", CHECKPOINT_VERSION)
+        logs = {
+            name: SavedPoint(RecoveryPoint(*values[:3]), *values[3:6]) for name, values in body["logs"].items()
+        }
+        return Checkpoint(bool(body["clean"]), int(body["generation"]), logs)
+    except FileNotFoundError:
+        return Checkpoint(False, 0, {})
+    except (TailraceError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, TailraceError) and error.code is ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        return Checkpoint(False, 0, {})
+
+
+def _each(call: Callable[[str], None], names: Sequence[str]) -> Job:
+    def run() -> None:
+        for name in names:
+            call(name)
+
+    return run
+
+
+def _nothing() -> None:
+    """An ordered call that only waits for what was queued before it."""

@@ -1,0 +1,457 @@
+"""A partition's log: the ordered batches of one replica, and what is known about them.
+
+Owns the segments, the epoch history, the producer states and the offsets of one replica. Everything here
+runs on the owner thread; bytes and file changes go to the directory's writer in order (ADR 2).
+
+Invariants
+- log_start_offset <= high_watermark <= end_offset, durable_end <= end_offset, synced_end <= durable_end.
+- Offsets only grow, except through `truncate_to` and `reset_to`, which are explicit.
+- `segments` is never empty; the last one is active, the only one that grows.
+- A batch is checked wholly before anything is changed: a refused batch leaves no trace.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from tailrace.cluster.common.batch import LEADER_PART_SIZE, BatchHeader, check_batch, leader_part, restamp
+from tailrace.cluster.common.codecs import Codec
+from tailrace.cluster.common.control import Marker, decode_markers
+from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.common.records import Batch
+from tailrace.cluster.common.topic_config import TopicConfig
+from tailrace.cluster.common.types import NO_TIMESTAMP, Bytes, TopicPartition
+from tailrace.cluster.runtime.blocking import Job
+from tailrace.cluster.storage import reading
+from tailrace.cluster.storage.core.aborted import AbortedTransaction
+from tailrace.cluster.storage.core.admission import admit
+from tailrace.cluster.storage.core.epochs import EpochHistory
+from tailrace.cluster.storage.core.producers import ProducerStates
+from tailrace.cluster.storage.core.retention import roll_ms, should_roll
+from tailrace.cluster.storage.files import Files
+from tailrace.cluster.storage.handles import HandleCache
+from tailrace.cluster.storage.journal import LogKey
+from tailrace.cluster.storage.logfiles import LogFiles, truncated_waiter
+from tailrace.cluster.storage.reading import ReadResult, TimestampOffset
+from tailrace.cluster.storage.segment import InFlight, Place, Segment
+from tailrace.cluster.storage.writer import DirectoryWriter, Write
+
+MAX_SPAN = 2**32 - 1
+
+DurableCallback = Callable[[TailraceError | None], None]
+
+
+class LogHome(Protocol):
+    """The log directory, as its logs see it."""
+
+    files: Files
+    handles: HandleCache
+    writer: DirectoryWriter
+    pending_max_bytes: int
+
+    def check_online(self) -> None:
+        """Raise STORAGE_ERROR when the directory has failed."""
+
+    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None: ...
+
+
+class Appended(NamedTuple):
+    """Where a batch is. `timestamp` is the append time, or -1 when the records' own timestamps count."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+    duplicate: bool
+
+
+class LogState(NamedTuple):
+    """What opening or recovering a log found out about it."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    high_watermark: int
+    epochs: EpochHistory
+    producers: Callable[[], ProducerStates]
+    snapshots: list[int]
+    cleaned_to: int = 0
+    rewrites: int = 0
+
+
+class Log:
+    def __init__(
+        self,
+        *,
+        home: LogHome,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        directory: str,
+        config: TopicConfig,
+        state: LogState,
+    ) -> None:
+        self.home = home
+        self.topic_partition = topic_partition
+        self.key = LogKey(topic_id, topic_partition.partition)
+        self.directory = directory
+        self.config = config
+        self.segments = state.segments
+        self.bases = [segment.base_offset for segment in self.segments]
+        self.epochs = state.epochs
+        self.log_start_offset = state.log_start_offset
+        self.high_watermark = state.high_watermark
+        self.end_offset = self.active.next_offset
+        self.durable_end = self.end_offset
+        self.synced_end = self.end_offset
+        self.truncations = 0
+        # Compaction: everything below was part of a cleaning; when tombstones wait to be dropped next.
+        self.cleaned_to = state.cleaned_to
+        self.next_horizon_ms: int | None = None
+        self.failure: TailraceError | None = None
+        self.appended_bytes = 0
+        self.files = LogFiles(self, state.snapshots, state.rewrites)
+        self._load_producers = state.producers
+        self._producers: ProducerStates | None = None
+        self._waiters: deque[tuple[int, DurableCallback]] = deque()
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def producers(self) -> ProducerStates:
+        if self._producers is None:
+            self._producers = self._load_producers()
+        return self._producers
+
+    @producers.setter
+    def producers(self, states: ProducerStates) -> None:
+        self._producers = states
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.producers.last_stable_offset(self.high_watermark)
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    # Appending.
+
+    def append_as_leader(
+        self, batch: Bytes, *, leader_epoch: int, now_ms: int, internal: bool = False
+    ) -> Appended:
+        """Give a producer's batch its offsets, and queue it to be written."""
+        self._check_writable()
+        header = check_batch(batch)
+        if header.size != len(batch):
+            raise TailraceError(
+                ErrorCode.CORRUPT_BATCH, f"{len(batch) - header.size} bytes follow the batch's end"
+            )
+        admit(header, self.config, now_ms=now_ms, internal=internal)
+        self._check_epoch(leader_epoch)
+        markers: tuple[Marker, ...] = ()
+        if header.is_control:
+            markers = decode_markers(Batch(batch, header))
+            for marker in markers:
+                self.producers.check_marker(marker)
+        else:
+            duplicate = self.producers.check(header, now_ms=now_ms)
+            if duplicate is not None:
+                return Appended(duplicate.base_offset, duplicate.last_offset, duplicate.timestamp, True)
+            batch, header = self._recompressed(batch, header)
+        base = self.end_offset
+        append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
+        header = header._replace(
+            base_offset=base, leader_epoch=leader_epoch, append_timestamp=append_time
+        )
+        self._roll_if_due(header, now_ms)
+        head = leader_part(
+            size=header.size,
+            base_offset=base,
+            leader_epoch=leader_epoch,
+            append_timestamp=append_time,
+            unsynced_span=self._span(base),
+        )
+        self._queue([header], [markers], [head, memoryview(batch)[LEADER_PART_SIZE:]], now_ms)
+        return Appended(base, header.last_offset, append_time, False)
+
+    def append_as_follower(self, chunk: Bytes, *, now_ms: int) -> int:
+        """Take over batches as the leader numbered them, all or none; returns the new end offset."""
+        self._check_writable()
+        headers, markers = self._check_chunk(chunk)
+        if not headers:
+            return self.end_offset
+        data = bytearray(chunk)
+        for header, position in _positions(headers):
+            restamp(data, position, self._span(header.base_offset))
+        # A chunk may span what becomes a segment boundary: it is queued in the parts between.
+        start, first = 0, 0
+        position = 0
+        view = memoryview(data)
+        for number, header in enumerate(headers):
+            if number > first and self._must_roll(header, now_ms, extra=position - start):
+                self._queue(headers[first:number], markers[first:number], [view[start:position]], now_ms)
+                start, first = position, number
+            if number == first:
+                self._roll_if_due(header, now_ms)
+            position += header.size
+        self._queue(headers[first:], markers[first:], [view[start:position]], now_ms)
+        return self.end_offset
+
+    def _check_chunk(self, chunk: Bytes) -> tuple[list[BatchHeader], list[tuple[Marker, ...]]]:
+        headers: list[BatchHeader] = []
+        markers: list[tuple[Marker, ...]] = []
+        position, expected, epoch = 0, self.end_offset, self.epochs.latest
+        while position < len(chunk):
+            header = check_batch(chunk, position)
+            if header.base_offset < expected or header.leader_epoch < epoch:
+                raise TailraceError(
+                    ErrorCode.DIVERGED_LOG,
+                    f"{self.topic_partition}: a fetched batch has offset {header.base_offset} and epoch "
+                    f"{header.leader_epoch}, the log is at offset {expected} and epoch {epoch}",
+                )
+            headers.append(header)
+            batch = memoryview(chunk)[position : position + header.size]
+            markers.append(decode_markers(Batch(batch, header)) if header.is_control else ())
+            expected, epoch = header.next_offset, header.leader_epoch
+            position += header.size
+        return headers, markers
+
+    def _queue(
+        self,
+        headers: Sequence[BatchHeader],
+        markers: Sequence[tuple[Marker, ...]],
+        buffers: Sequence[Bytes],
+        now_ms: int,
+    ) -> None:
+        segment = self.active
+        start = segment.size
+        for header, ended in zip(headers, markers, strict=True):
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+            segment.add(header, base_offset=header.base_offset, timestamp=header.largest_timestamp)
+            for aborted in self.producers.apply(header, now_ms=now_ms, markers=ended):
+                segment.aborted.append(aborted)
+        size = segment.size - start
+        segment.in_flight.append(InFlight(start, segment.size, buffers))
+        self.end_offset = segment.next_offset
+        self.appended_bytes += size
+        self.home.writer.queue_write(
+            Write(
+                log=self,
+                path=segment.path,
+                segment_base=segment.base_offset,
+                position=start,
+                buffers=buffers,
+                size=size,
+                end_offset=self.end_offset,
+                truncations=self.truncations,
+                sync=self.config.flush == "commit",
+            )
+        )
+
+    def _check_writable(self) -> None:
+        self.check_online()
+        if self.home.writer.pending_bytes > self.home.pending_max_bytes:
+            raise TailraceError(
+                ErrorCode.STORAGE_OVERLOADED,
+                f"{self.home.writer.pending_bytes} bytes wait for the disk of {self.directory}, more than "
+                "log.pending.max.bytes allows; try again when it has caught up",
+            )
+
+    def check_online(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.home.check_online()
+
+    def _check_epoch(self, leader_epoch: int) -> None:
+        if leader_epoch < self.epochs.latest:
+            raise TailraceError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self.topic_partition}: append in leader epoch {leader_epoch}, the log has epoch "
+                f"{self.epochs.latest}",
+            )
+
+    def _span(self, base_offset: int) -> int:
+        return min(base_offset - self.synced_end, MAX_SPAN)
+
+    def _recompressed(self, batch: Bytes, header: BatchHeader) -> tuple[Bytes, BatchHeader]:
+        wanted = self.config.compression_type
+        if wanted == "producer":
+            return batch, header
+        codec = Codec.NONE if wanted == "uncompressed" else Codec.from_name(wanted)
+        if codec == header.codec:
+            return batch, header
+        encoded = Batch(batch, header).select(np.ones(header.record_count, bool), codec=codec)
+        return encoded, check_batch(encoded)
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        """Take over changed topic settings; those about writing count from the next batch on."""
+        stricter = config.flush == "commit" and self.config.flush != "commit"
+        if stricter:
+            self.files.checkpoint()  # Synced segments stay a promise that recovery can rely on.
+        self.config = config
+        for segment in self.segments:
+            segment.index_interval = config.index_interval_bytes
+
+    # Rolling.
+
+    def _must_roll(self, header: BatchHeader, now_ms: int, extra: int = 0) -> bool:
+        active = self.active
+        config = self.config
+        reason = should_roll(
+            active.facts(),
+            batch_size=header.size + extra,
+            batch_last_offset=header.last_offset,
+            batch_timestamp=header.largest_timestamp,
+            segment_bytes=config.segment_bytes,
+            segment_ms=roll_ms(
+                config.segment_ms,
+                compacted=config.compacted,
+                max_compaction_lag_ms=config.max_compaction_lag_ms,
+            ),
+            jitter_ms=self.files.jitter_ms(active.base_offset, config.segment_jitter_ms),
+            index_full=len(active.index) * 16 >= config.segment_index_bytes,
+            now_ms=now_ms,
+        )
+        return reason is not None
+
+    def _roll_if_due(self, header: BatchHeader, now_ms: int) -> None:
+        if self._must_roll(header, now_ms):
+            self.roll(at=header.base_offset, now_ms=now_ms)
+
+    def roll(self, *, now_ms: int, at: int | None = None) -> None:
+        """Close the active segment and begin a new one at the end of the log (or `at`, beyond it)."""
+        base = self.end_offset if at is None else at
+        self.files.roll(base, now_ms)
+
+    # Reading.
+
+    def read(self, offset: int, *, max_bytes: int, end_offset: int | None = None) -> ReadResult:
+        """Whole batches from the one that holds `offset`, up to `end_offset` (the end of the log)."""
+        self.check_online()
+        end_offset = self.end_offset if end_offset is None else end_offset
+        return reading.read(self, offset, max_bytes=max_bytes, end_offset=end_offset)
+
+    def batches(self, offset: int | None = None, end_offset: int | None = None) -> Iterator[Batch]:
+        start = self.log_start_offset if offset is None else offset
+        return reading.batches(self, start, end_offset=self.end_offset if end_offset is None else end_offset)
+
+    def offset_for_timestamp(self, timestamp: int, *, end_offset: int | None = None) -> TimestampOffset | None:
+        self.check_online()
+        end_offset = self.end_offset if end_offset is None else end_offset
+        return reading.offset_for_timestamp(self, timestamp, end_offset=end_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        self.check_online()
+        return reading.aborted_transactions(self, start, end)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to `epoch` that wrote here, and where its records end."""
+        return self.epochs.end_offset_for(epoch, self.end_offset)
+
+    # Cutting.
+
+    def truncate_to(self, offset: int, *, now_ms: int, done: Job | None = None) -> int:
+        """Drop the batch that holds `offset` and all after it; returns the new end, `done` when durable."""
+        self.check_online()
+        if offset >= self.end_offset:
+            if done is not None:
+                self.home.writer.queue_call(_nothing, done)
+            return self.end_offset
+        if offset <= self.segments[0].base_offset:
+            return self.reset_to(max(offset, 0), now_ms=now_ms, done=done)
+        self.truncations += 1
+        segment = reading.segment_holding(self, offset)
+        place = segment.place_of(offset)
+        if segment is not self.active and place.position == segment.size:
+            place = Place(offset, segment.size)
+        self.files.truncate(segment, place, now_ms, done)
+        self.drop_waiters_beyond(self.end_offset, truncated_waiter(self))
+        return self.end_offset
+
+    def reset_to(self, offset: int, *, now_ms: int, done: Job | None = None) -> int:
+        """Drop everything and go on at `offset`: for a follower that lags behind its leader's log start."""
+        self.check_online()
+        self.truncations += 1
+        self.files.reset(offset, now_ms, done)
+        self.drop_waiters_beyond(-1, truncated_waiter(self))
+        return offset
+
+    def delete_records(self, offset: int, done: Job | None = None) -> int:
+        """Move the log start up to `offset` (at most the high watermark); `done` when that is durable."""
+        self.check_online()
+        if not 0 <= offset <= self.high_watermark:
+            raise TailraceError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: records can be deleted up to the high watermark "
+                f"{self.high_watermark}, not up to {offset}",
+            )
+        self.log_start_offset = max(self.log_start_offset, offset)
+        self.epochs.truncate_start(self.log_start_offset)
+        self.files.save_log_start(self.log_start_offset, done)
+        return self.log_start_offset
+
+    # Watermarks.
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Only grows, never past the end; the owner of the replica decides it."""
+        offset = min(offset, self.end_offset)
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.producers.on_high_watermark(offset)
+
+    def when_durable(self, offset: int, callback: DurableCallback) -> None:
+        """Call back once everything below `offset` may be acknowledged, or with what went wrong."""
+        if self.failure is not None:
+            callback(self.failure)
+        elif offset <= self.durable_end:
+            callback(None)
+        else:
+            self._waiters.append((offset, callback))
+
+    def on_written(self, write: Write, *, synced: bool) -> None:
+        if write.truncations != self.truncations or self.failure is not None:
+            return
+        segment = self.segments[bisect_right(self.bases, write.segment_base) - 1]
+        if segment.base_offset == write.segment_base:
+            segment.written = write.position + write.size
+            while segment.in_flight and segment.in_flight[0].end <= segment.written:
+                segment.in_flight.popleft()
+        self.durable_end = write.end_offset
+        if synced:
+            self.synced_end = write.end_offset
+        self._wake(None)
+
+    def _wake(self, error: TailraceError | None) -> None:
+        waiters = self._waiters
+        while waiters and (error is not None or waiters[0][0] <= self.durable_end):
+            waiters.popleft()[1](error)
+
+    def drop_waiters_beyond(self, offset: int, error: TailraceError) -> None:
+        kept = deque(waiter for waiter in self._waiters if waiter[0] <= offset)
+        dropped = [waiter for waiter in self._waiters if waiter[0] > offset]
+        self._waiters = kept
+        for _, callback in dropped:
+            callback(error)
+
+    def fail(self, error: TailraceError) -> None:
+        """The directory has failed or the log is closed: nothing more is accepted or promised."""
+        if self.failure is None:
+            self.failure = error
+            self._wake(error)
+
+
+def _nothing() -> None:
+    """An ordered call that only waits for what was queued before it."""
+
+
+def _positions(headers: Sequence[BatchHeader]) -> list[tuple[BatchHeader, int]]:
+    found, position = [], 0
+    for header in headers:
+        found.append((header, position))
+        position += header.size
+    return found

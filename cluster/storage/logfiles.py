@@ -1,0 +1,477 @@
+"""The files of one log: everything but its batches' bytes goes through here.
+
+Owns roll, truncation, checkpoints, delete-records and the removal of segments, each as a change of the log's
+state on the owner thread plus an ordered call on the writer's thread that brings the files to the same
+state. What a call needs is captured when it is queued; it never looks at the log.
+
+What must be durable when: a new segment's name before its first write; `log-state.json` (epochs, counts of
+aborted transactions) and `.txnindex` before a recovery point passes them; `partition.json` before
+delete-records is acknowledged. Indexes and producer snapshots may be lost with the power: they carry CRCs
+and are rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import google_crc32c
+
+from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.runtime.blocking import Job
+from tailrace.cluster.storage.core.producers import ProducerStates
+from tailrace.cluster.storage.derived import load_producers, snapshot_path
+from tailrace.cluster.storage.files import Files, write_atomic
+from tailrace.cluster.storage.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    Place,
+    Segment,
+)
+from tailrace.cluster.storage.statefile import write_state
+
+if TYPE_CHECKING:
+    from tailrace.cluster.storage.log import Log
+
+PARTITION_FILE = "partition.json"
+STATE_FILE = "log-state.json"
+STATE_VERSION = 1
+_SNAPSHOTS_BESIDE_SEGMENTS = 2
+
+
+class RecoveryPoint(NamedTuple):
+    """Below `offset`, at `position` of the segment at `base`, everything is on stable storage."""
+
+    offset: int
+    base: int
+    position: int
+
+
+class LogFiles:
+    """`rewrites` counts changes after which a saved recovery point may no longer mean what it says: bytes
+    below it were cut off (down to `lowered_to`) or moved. It is saved before such a change, and a recovery
+    that finds a point with another count starts at a segment's beginning instead.
+    """
+
+    def __init__(self, log: Log, snapshots: list[int], rewrites: int) -> None:
+        self._log = log
+        self.rewrites = rewrites
+        self._lowered_to: int | None = None
+        self.snapshots = snapshots
+        self._saved_epochs = log.epochs.entries()
+        self._saved_counts = self._aborted_counts()
+        self._checkpointed_end = log.end_offset
+        self._unsynced_since: int | None = None
+        self.recovery_point = RecoveryPoint(log.end_offset, log.active.base_offset, log.active.size)
+        self.bytes_at_checkpoint = 0
+
+    def jitter_ms(self, base_offset: int, largest: int) -> int:
+        """Differs from log to log and segment to segment, and is the same after a restart."""
+        if not largest:
+            return 0
+        seed = f"{self._log.directory}/{base_offset}".encode()
+        return int(google_crc32c.value(seed)) % (largest + 1)
+
+    def new_segment(self, base: int, now_ms: int) -> Segment:
+        log = self._log
+        return Segment(
+            files=log.home.files,
+            handles=log.home.handles,
+            directory=log.directory,
+            base_offset=base,
+            next_offset=base,
+            index_interval=log.config.index_interval_bytes,
+            fresh=True,
+            created_ms=now_ms,
+        )
+
+    # Roll.
+
+    def roll(self, base: int, now_ms: int) -> None:
+        log = self._log
+        old = log.active
+        if base == old.base_offset:
+            return
+        replaces_empty = old.size == 0
+        new = self.new_segment(base, now_ms)
+        seal = None if replaces_empty else self._sealing(old)
+        snapshot = self._snapshot_at(base)
+        if replaces_empty:
+            log.segments.pop()
+            log.bases.pop()
+        else:
+            old.next_offset = base
+        log.segments.append(new)
+        log.bases.append(base)
+        log.end_offset = base
+        create = self.creating(new)
+
+        def work() -> None:
+            if seal is not None:
+                seal()
+            snapshot()
+            create()
+            if replaces_empty:
+                _remove_segment(log.home.files, old)
+                log.home.handles.forget(old.path)
+
+        log.home.writer.queue_call(work)
+
+    def _sealing(self, old: Segment) -> Job:
+        log = self._log
+        writer, files, handles = log.home.writer, log.home.files, log.home.handles
+        save_indexes = self._saving_indexes(old)
+        path, size = old.path, old.size
+        sync = log.config.flush == "commit"
+        preallocated = log.config.preallocate
+
+        def seal() -> None:
+            if preallocated:
+                with handles.borrow(path, write=True) as file:
+                    file.truncate(size)
+            if sync:
+                writer.seal_file(path)
+            save_indexes(files)
+
+        old.close()
+        return seal
+
+    def creating(self, new: Segment) -> Job:
+        files, handles = self._log.home.files, self._log.home.handles
+        path, directory = new.path, new.directory
+        reserve = self._log.config.segment_bytes if self._log.config.preallocate else 0
+
+        def create() -> None:
+            with handles.borrow(path, create=True) as file:
+                file.truncate(0)
+                if reserve:
+                    file.allocate(reserve)
+            files.sync_dir(directory)
+
+        return create
+
+    def _saving_indexes(self, segment: Segment) -> Callable[[Files], None]:
+        """Append what the index files lack; the transaction index is synced, as it cannot be missed."""
+        index_frame = segment.index.encode_frame(segment.persisted_entries)
+        aborted_frame = segment.aborted.encode_frame(segment.persisted_aborted)
+        segment.persisted_entries = len(segment.index)
+        segment.persisted_aborted = len(segment.aborted)
+        index_path, txn_path = segment.sibling(INDEX_SUFFIX), segment.sibling(TXN_INDEX_SUFFIX)
+        directory = segment.directory
+
+        def save(files: Files) -> None:
+            if index_frame:
+                _append(files, index_path, index_frame, sync=False)
+            if aborted_frame:
+                _append(files, txn_path, aborted_frame, sync=True)
+                files.sync_dir(directory)
+
+        return save
+
+    # Producer snapshots.
+
+    def _snapshot_at(self, offset: int) -> Job:
+        """Write the producers' states as of the end of the log, so that later replays can start there."""
+        log = self._log
+        files, directory = log.home.files, log.directory
+        if offset in self.snapshots:
+            self.snapshots.remove(offset)
+        self.snapshots.append(offset)
+        data = log.producers.encode(offset)
+        keep = set(log.bases) | {offset}
+        loose = [at for at in self.snapshots if at not in keep]
+        surplus = [at for at in loose[:-_SNAPSHOTS_BESIDE_SEGMENTS] if at != offset]
+        self.snapshots = sorted(at for at in self.snapshots if at not in surplus)
+
+        def save() -> None:
+            write_atomic(files, snapshot_path(directory, offset), data, sync=False)
+            for at in surplus:
+                files.remove(snapshot_path(directory, at))
+
+        return save
+
+    def _forget_snapshots(self, beyond: int) -> list[str]:
+        gone = [at for at in self.snapshots if at > beyond]
+        self.snapshots = [at for at in self.snapshots if at <= beyond]
+        return [snapshot_path(self._log.directory, at) for at in gone]
+
+    def rebuild_producers(self, now_ms: int) -> None:
+        """After a truncation: the newest snapshot at or below the end, and what the log says after it."""
+        log = self._log
+        log.producers = load_producers(
+            log.home.files, log.directory, log.segments, self.snapshots, log.log_start_offset, now_ms
+        )
+        log.producers.on_high_watermark(log.high_watermark)
+
+    # Checkpoint.
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Under flush=os: sync after flush.messages records or flush.ms, whichever comes first."""
+        log = self._log
+        unsynced = log.durable_end - log.synced_end
+        if unsynced <= 0:
+            self._unsynced_since = None
+            return
+        if self._unsynced_since is None:
+            self._unsynced_since = now_ms
+        config = log.config
+        if unsynced >= config.flush_messages or now_ms - self._unsynced_since >= config.flush_ms:
+            self._unsynced_since = now_ms
+            self.flush()
+
+    def flush(self) -> None:
+        """Sync all that is written so far."""
+        log = self._log
+        end, truncations = log.end_offset, log.truncations
+        paths = self.paths_since_recovery_point(log.segments)
+        writer = log.home.writer
+
+        def work() -> None:
+            for path in paths:
+                writer.seal_file(path)
+
+        def done() -> None:
+            if log.truncations == truncations and log.failure is None:
+                log.synced_end = max(log.synced_end, end)
+
+        writer.queue_call(work, done)
+
+    @property
+    def checkpoint_due_bytes(self) -> int:
+        return self._log.appended_bytes - self.bytes_at_checkpoint
+
+    @property
+    def unsaved(self) -> bool:
+        return self._checkpointed_end != self._log.end_offset or self._state_changed()
+
+    def checkpoint(self, done: Job | None = None) -> None:
+        """Move the recovery point to the current end: a later recovery scans only what comes after."""
+        log = self._log
+        files, writer = log.home.files, log.home.writer
+        active = log.active
+        point = RecoveryPoint(log.end_offset, active.base_offset, active.size)
+        unsynced = self.paths_since_recovery_point(log.segments)
+        save_indexes = self._saving_indexes(active)
+        save_state = self._saving_changed_state()
+        snapshot = self._snapshot_at(log.end_offset)
+        sync_files = log.config.flush != "commit"
+        self._checkpointed_end = log.end_offset
+        self.bytes_at_checkpoint = log.appended_bytes
+        truncations = log.truncations
+
+        def work() -> None:
+            if sync_files:
+                for path in unsynced:
+                    writer.seal_file(path)
+            save_indexes(files)
+            snapshot()
+            if save_state is not None:
+                save_state()
+
+        def moved() -> None:
+            if log.truncations == truncations and log.failure is None:
+                self.recovery_point = point
+                log.synced_end = max(log.synced_end, point.offset)
+            if done is not None:
+                done()
+
+        writer.queue_call(work, moved)
+
+    def paths_since_recovery_point(self, segments: Sequence[Segment]) -> list[str]:
+        """Files that may hold writes which are not synced, or synced only by way of the journal."""
+        return [segment.path for segment in segments if segment.base_offset >= self.recovery_point.base]
+
+    def _aborted_counts(self) -> dict[str, int]:
+        return {
+            str(segment.base_offset): segment.aborted_count
+            for segment in self._log.segments
+            if segment.aborted_count
+        }
+
+    def _state_changed(self) -> bool:
+        log = self._log
+        return log.epochs.entries() != self._saved_epochs or self._aborted_counts() != self._saved_counts
+
+    def _saving_changed_state(self) -> Job | None:
+        return self._saving_state() if self._state_changed() else None
+
+    def saving_rewrite(self, lowered_to: int | None = None) -> Job:
+        """What must be done, on the writer's thread, before bytes below the recovery point change."""
+        self.rewrites += 1
+        if lowered_to is not None:
+            self._lowered_to = min(lowered_to, lowered_to if self._lowered_to is None else self._lowered_to)
+        return self._saving_state()
+
+    def leave_rewritten(self, next_base: int) -> None:
+        """Segments below `next_base` were cleaned: positions in them mean nothing any more, and all of
+        them is durable, so a recovery point in there moves to the segment that follows.
+        """
+        if self.recovery_point.base < next_base:
+            self.recovery_point = RecoveryPoint(next_base, next_base, 0)
+
+    def _saving_state(self) -> Job:
+        log = self._log
+        self._saved_epochs = log.epochs.entries()
+        self._saved_counts = self._aborted_counts()
+        body = {
+            "epochs": log.epochs.to_json(),
+            "aborted": self._saved_counts,
+            "rewrites": self.rewrites,
+            "lowered_to": self._lowered_to,
+        }
+        files, path = log.home.files, f"{log.directory}/{STATE_FILE}"
+        return lambda: write_state(files, path, "log-state", STATE_VERSION, body)
+
+    # Truncation.
+
+    def truncate(self, place_segment: Segment, place: Place, now_ms: int, done: Job | None) -> None:
+        """`log.truncate_to` has found where to cut; bring state and files there."""
+        log = self._log
+        home = log.home
+        number = log.segments.index(place_segment)
+        dropped = log.segments[number + 1 :]
+        dirty = self.paths_since_recovery_point(log.segments)
+        del log.segments[number + 1 :]
+        del log.bases[number + 1 :]
+        place_segment.cut(place)
+        place_segment.persisted_entries = 0
+        place_segment.persisted_aborted = 0
+        log.end_offset = place.offset
+        log.durable_end = min(log.durable_end, place.offset)
+        log.synced_end = min(log.synced_end, place.offset)
+        log.high_watermark = min(log.high_watermark, place.offset)
+        log.epochs.truncate_end(place.offset)
+        if self.recovery_point.offset > place.offset:
+            self.recovery_point = RecoveryPoint(place.offset, place_segment.base_offset, place.position)
+        self._checkpointed_end = min(self._checkpointed_end, place.offset)
+        stale = self._forget_snapshots(place.offset)
+        self.rebuild_producers(now_ms)
+        save_state = self.saving_rewrite(place.offset)
+        save_indexes = self._saving_indexes(place_segment)
+        key, path, indexes = log.key, place_segment.path, _index_paths(place_segment)
+        reserve = log.config.segment_bytes if log.config.preallocate else 0
+
+        def work() -> None:
+            home.writer.void(key, [at for at in dirty if home.files.exists(at)])
+            save_state()
+            for segment in reversed(dropped):
+                _remove_segment(home.files, segment)
+                home.handles.forget(segment.path)
+            for gone in (*stale, *indexes):
+                home.files.remove(gone)
+            home.files.sync_dir(log.directory)
+            with home.handles.borrow(path, write=True) as file:
+                file.truncate(place.position)
+                if reserve:
+                    file.allocate(reserve)
+            home.writer.seal_file(path)
+            save_indexes(home.files)
+
+        home.writer.queue_call(work, done)
+
+    def reset(self, offset: int, now_ms: int, done: Job | None) -> None:
+        """Replace all segments by an empty one at `offset`, which becomes the log start."""
+        log = self._log
+        home = log.home
+        dropped = list(log.segments)
+        stale = self._forget_snapshots(-1)
+        new = self.new_segment(offset, now_ms)
+        log.segments[:] = [new]
+        log.bases[:] = [offset]
+        log.end_offset = log.durable_end = log.synced_end = offset
+        log.high_watermark = log.log_start_offset = offset
+        log.epochs.truncate_end(0)
+        log.producers = ProducerStates()
+        self.recovery_point = RecoveryPoint(offset, offset, 0)
+        self._checkpointed_end = offset
+        save_state = self.saving_rewrite(0)
+        body = partition_body(log.topic_partition.topic, log.key.partition, log.key.topic_id, offset)
+        create = self.creating(new)
+        key, directory = log.key, log.directory
+
+        def work() -> None:
+            dirty = [segment.path for segment in dropped if home.files.exists(segment.path)]
+            home.writer.void(key, dirty)
+            save_state()
+            # From the end, so that a crash on the way leaves a shorter log, not one with a hole.
+            for segment in reversed(dropped):
+                _remove_segment(home.files, segment)
+                home.handles.forget(segment.path)
+                home.files.sync_dir(directory)
+            for gone in stale:
+                home.files.remove(gone)
+            write_state(home.files, f"{directory}/{PARTITION_FILE}", "partition", 1, body)
+            create()
+
+        home.writer.queue_call(work, done)
+
+    # Log start.
+
+    def save_log_start(self, offset: int, done: Job | None) -> None:
+        log = self._log
+        body = partition_body(log.topic_partition.topic, log.key.partition, log.key.topic_id, offset)
+        files, path = log.home.files, f"{log.directory}/{PARTITION_FILE}"
+        log.home.writer.queue_call(lambda: write_state(files, path, "partition", 1, body), done)
+
+    def delete_segments(self, count: int) -> list[str]:
+        """Take the first `count` segments out of the log; their files go after file.delete.delay.ms."""
+        log = self._log
+        gone = log.segments[:count]
+        del log.segments[:count]
+        del log.bases[:count]
+        self.snapshots = [at for at in self.snapshots if at >= log.bases[0]]
+        stale = [snapshot_path(log.directory, segment.base_offset) for segment in gone]
+        moves = [(path, path + DELETED_SUFFIX) for segment in gone for path in _all_paths(segment)]
+        home, delay_ms = log.home, log.config.file_delete_delay_ms
+
+        def work() -> None:
+            for old, new in moves:
+                if home.files.exists(old):
+                    home.files.rename(old, new)
+                    home.handles.rename(old, new)
+            for path in stale:
+                home.files.remove(path)
+
+        home.writer.queue_call(work, lambda: home.remove_later([new for _, new in moves], delay_ms))
+        return [segment.path for segment in gone]
+
+
+def partition_body(topic: str, partition: int, topic_id: bytes, log_start: int) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "partition": partition,
+        "topic_id": topic_id.hex(),
+        "log_start_offset": log_start,
+    }
+
+
+def truncated_waiter(log: Log) -> TailraceError:
+    return TailraceError(
+        ErrorCode.NOT_LEADER, f"{log.topic_partition}: the record was truncated before it was committed"
+    )
+
+
+def _all_paths(segment: Segment) -> list[str]:
+    return [segment.path, *_index_paths(segment)]
+
+
+def _index_paths(segment: Segment) -> list[str]:
+    return [segment.sibling(INDEX_SUFFIX), segment.sibling(TXN_INDEX_SUFFIX)]
+
+
+def _remove_segment(files: Files, segment: Segment) -> None:
+    """The log goes first: a segment without its index is slow, an index without its log is litter."""
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+        files.remove(segment.sibling(suffix))
+
+
+def _append(files: Files, path: str, data: bytes, *, sync: bool) -> None:
+    file = files.open(path, create=True)
+    try:
+        file.pwritev([data], file.size())
+        if sync:
+            file.datasync()
+    finally:
+        file.close()

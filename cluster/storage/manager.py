@@ -1,0 +1,213 @@
+"""All logs of a node: spread over its log directories, kept in order by a tick.
+
+The owner calls `tick` about once a second; everything periodic hangs on it: checkpoints, syncs of
+`flush=os` logs, retention, cleaning, expiry of producers, removal of files whose delay is over. A directory
+that fails goes offline alone and is reported through `on_offline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.common.storage_config import StorageConfig
+from tailrace.cluster.common.topic_config import TopicConfig
+from tailrace.cluster.common.types import TopicPartition
+from tailrace.cluster.runtime.blocking import Blocking, Job
+from tailrace.cluster.storage.cleaner_files import Throttle
+from tailrace.cluster.storage.cleaning_jobs import CleaningJobs
+from tailrace.cluster.storage.directory import DirectoryReport, LogDirectory
+from tailrace.cluster.storage.files import Files, storage_error
+from tailrace.cluster.storage.handles import HandleCache
+from tailrace.cluster.storage.log import Log
+from tailrace.cluster.storage.upkeep import enforce_retention
+
+CHECKPOINT_BYTES = 64 << 20
+_CHECKPOINTS_PER_TICK = 100
+
+
+class OpenReport(NamedTuple):
+    directories: dict[str, DirectoryReport]
+    offline: dict[str, TailraceError]
+    corrupt: dict[TopicPartition, TailraceError]
+
+
+class LogManager:
+    def __init__(
+        self,
+        *,
+        config: StorageConfig,
+        files: Files,
+        blocking: Blocking,
+        throttle: Throttle,
+        topic_config: Callable[[str], TopicConfig] | None = None,
+        new_id: Callable[[], UUID] = uuid4,
+    ) -> None:
+        self.config = config
+        self.files = files
+        self.blocking = blocking
+        self.handles = HandleCache(files, config.log_max_open_files or None)
+        self.directories: list[LogDirectory] = []
+        self.offline: dict[str, TailraceError] = {}
+        self.on_offline: Callable[[str, TailraceError], None] | None = None
+        defaults = config.topic_defaults()
+        self._topic_config = topic_config if topic_config is not None else lambda topic: defaults
+        self._new_id = new_id
+        self._cleaning = CleaningJobs(config=config, files=files, blocking=blocking, throttle=throttle)
+        self._checkpointed_ms: dict[TopicPartition, int] = {}
+        self._next_retention_ms = 0
+        self._next_save_ms = 0
+
+    def open(self, *, now_ms: int) -> OpenReport:
+        """Open every directory. One that cannot be used is offline; without any the node cannot run."""
+        reports: dict[str, DirectoryReport] = {}
+        for path in self.config.directories:
+            try:
+                directory = LogDirectory(
+                    path=path,
+                    files=self.files,
+                    handles=self.handles,
+                    blocking=self.blocking,
+                    config=self.config,
+                    new_id=self._new_id,
+                )
+                reports[path] = directory.open(self._topic_config, now_ms)
+            except OSError as error:
+                self.offline[path] = storage_error(f"opening log directory {path}", error)
+                continue
+            directory.on_failure = self._directory_failed
+            self.directories.append(directory)
+        if not self.directories:
+            raise TailraceError(
+                ErrorCode.STORAGE_ERROR,
+                "no log directory can be used: "
+                + "; ".join(str(error.args[0]) for error in self.offline.values()),
+            )
+        self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
+        self._next_save_ms = now_ms + self.config.log_checkpoint_interval_ms
+        return OpenReport(reports, dict(self.offline), self.corrupt)
+
+    @property
+    def corrupt(self) -> dict[TopicPartition, TailraceError]:
+        return {tp: error for directory in self.directories for tp, error in directory.corrupt.items()}
+
+    @property
+    def logs(self) -> dict[TopicPartition, Log]:
+        return {tp: log for directory in self.directories for tp, log in directory.logs.items()}
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        for directory in self.directories:
+            log = directory.logs.get(topic_partition)
+            if log is not None:
+                return log
+        return None
+
+    def create(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: TopicConfig | None = None,
+        *,
+        now_ms: int,
+        start_offset: int = 0,
+    ) -> Log:
+        """A new log in the directory that has the fewest."""
+        if self.get(topic_partition) is not None or topic_partition in self.corrupt:
+            raise TailraceError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{topic_partition} has a log here already")
+        online = [directory for directory in self.directories if directory.failure is None]
+        if not online:
+            raise TailraceError(ErrorCode.STORAGE_ERROR, "every log directory of this node is offline")
+        directory = min(online, key=lambda one: len(one.logs))
+        config = self._topic_config(topic_partition.topic) if config is None else config
+        return directory.create_log(
+            topic_partition, topic_id, config, now_ms=now_ms, start_offset=start_offset
+        )
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        for directory in self.directories:
+            log = directory.logs.get(topic_partition)
+            if log is not None:
+                self._cleaning.forget(log)
+                self._checkpointed_ms.pop(topic_partition, None)
+                directory.delete_log(log)
+                return
+        raise TailraceError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} has no log here")
+
+    def replace_corrupt(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
+        """An empty log for a damaged one, to be filled from another replica."""
+        for directory in self.directories:
+            if topic_partition in directory.corrupt:
+                config = self._topic_config(topic_partition.topic)
+                return directory.replace_corrupt(topic_partition, config, now_ms=now_ms)
+        raise TailraceError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} has no damaged log here"
+        )
+
+    # Periodic work.
+
+    def tick(self, now_ms: int) -> None:
+        for directory in self.directories:
+            directory.now_ms = now_ms
+            if directory.failure is None:
+                self._flush_and_checkpoint(directory, now_ms)
+                directory.remove_due()
+        if now_ms >= self._next_retention_ms:
+            self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
+            self.enforce_retention(now_ms)
+        if now_ms >= self._next_save_ms:
+            self._next_save_ms = now_ms + self.config.log_checkpoint_interval_ms
+            for directory in self.directories:
+                if directory.failure is None:
+                    directory.save_checkpoint()
+        if self.config.log_cleaner_enable:
+            self._cleaning.start_due(self._online_logs(), now_ms)
+
+    def _flush_and_checkpoint(self, directory: LogDirectory, now_ms: int) -> None:
+        """A few at a time: each is a call in the writer's queue, and appends wait behind it."""
+        budget = _CHECKPOINTS_PER_TICK
+        interval = self.config.log_checkpoint_interval_ms
+        for topic_partition, log in directory.logs.items():
+            log.files.flush_if_due(now_ms)
+            if not log.files.unsaved:
+                continue
+            since = self._checkpointed_ms.setdefault(topic_partition, now_ms)
+            if budget and (now_ms - since >= interval or log.files.checkpoint_due_bytes >= CHECKPOINT_BYTES):
+                self._checkpointed_ms[topic_partition] = now_ms
+                log.files.checkpoint()
+                budget -= 1
+
+    def enforce_retention(self, now_ms: int) -> int:
+        removed = 0
+        for log in self._online_logs():
+            if not self._cleaning.is_cleaning(log):
+                removed += enforce_retention(log, now_ms=now_ms)
+                log.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        return removed
+
+    def _online_logs(self) -> list[Log]:
+        return [
+            log for directory in self.directories if directory.failure is None for log in directory.logs.values()
+        ]
+
+    # Ending.
+
+    def _directory_failed(self, directory: LogDirectory, error: TailraceError) -> None:
+        self.offline[directory.path] = error
+        if self.on_offline is not None:
+            self.on_offline(directory.path, error)
+
+    def close(self, done: Job) -> None:
+        """Shut every directory down cleanly, then call `done`."""
+        self._cleaning.stop()
+        left = len(self.directories)
+
+        def one_closed() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                done()
+
+        for directory in self.directories:
+            directory.close(one_closed)
