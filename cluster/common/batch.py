@@ -1,8 +1,8 @@
 """The fixed part of a batch: its header, its checksums, and what a broker checks before it stores one.
 
 This module owns the header of docs/batch-format.md, `directory` the table of columns behind it; `columns`
-writes whole batches, `records` and `arrow` read them. Brokers call `check_batch` on everything that arrives, storage calls
-`parse_header` to walk a log, and leaders call `leader_part` to put a batch in its place.
+writes whole batches, `records` and `arrow` read them. Brokers call `check_batch` on everything that
+arrives, storage calls `parse_header` to walk a log, leaders call `leader_part` to put a batch in its place.
 
 Invariants: the checksum of bytes 36 to the end is written once, by the producer (or the cleaner), and
 nothing here changes what it covers. Nothing here decompresses, and nothing here allocates more than a

@@ -163,7 +163,7 @@ def add_timestamp_array(columns: list[Column], timestamps: npt.NDArray[np.int64]
 def _add_strings(
     columns: list[Column], tail: list[Column], strings: Sequence[bytes | None], places: StringColumns
 ) -> None:
-    """Add the validity and sizes of keys, values, header names or header values, and to `tail` their bytes."""
+    """Add validity and sizes of keys, values, header names or header values, and to `tail` their bytes."""
     count = len(strings)
     pieces: Sequence[bytes] = strings  # type: ignore[assignment]
     try:

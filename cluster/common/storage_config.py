@@ -87,15 +87,16 @@ class StorageConfig(Settings):
     )
     flush: str = setting(Choice(FLUSH_POLICIES), "commit", _TOPIC_DEFAULT.format("flush"), runtime=True)
     journal_bytes: int = setting(
-        Integer(4 * _MIB, MAX_INT),
+        Integer(16 * 1024, MAX_INT),
         64 * _MIB,
-        "The size of each of a log directory's two journal files.",
+        "The size of each of a log directory's two journal files. Larger ones need their segments synced less"
+        " often; after a crash all of it may have to be written back.",
     )
     journal_max_append_bytes: int = setting(
-        Integer(4096, MAX_INT),
+        Integer(0, MAX_INT),
         256 * 1024,
         "What one log writes in one group goes through the journal below this size, and straight into its"
-        " segment, with a sync of its own, from this size on.",
+        " segment, with a sync of its own, from this size on. 0 never uses the journal.",
     )
     log_checkpoint_interval_ms: int = setting(
         Integer(100),

@@ -90,7 +90,6 @@ class LogDirectory:
         make_durable_dirs(files, path)
         self._lock: Closeable = files.lock(f"{path}/{LOCK_FILE}")
         self.id = self._read_or_make_id(new_id)
-        self._generation = 0
         self._journal: Journal
         self.writer: DirectoryWriter
 
@@ -121,7 +120,6 @@ class LogDirectory:
         self._journal = Journal.start(
             self.files, self.path, generation=generation, capacity=self.config.journal_bytes
         )
-        self._generation = generation
         self.writer = DirectoryWriter(
             handles=self.handles,
             journal=self._journal,
@@ -358,7 +356,7 @@ class LogDirectory:
         }
 
     def _write_checkpoint(self, logs: dict[str, list[int]], *, clean: bool) -> None:
-        body = {"clean": clean, "generation": self._generation, "logs": logs}
+        body = {"clean": clean, "generation": self._journal.generation, "logs": logs}
         path = f"{self.path}/{CHECKPOINT_FILE}"
         write_state(self.files, path, "checkpoint", CHECKPOINT_VERSION, body)
 

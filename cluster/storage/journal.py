@@ -73,8 +73,9 @@ class Journal:
         ]
         files.sync_dir(directory)
         self._capacity = capacity
-        self._generation = generation
+        self.generation = generation
         self._live_from = generation
+        self._written_live_from = 0
         self._durable_live_from = 0
         self._sequence = 0
         self._position = 0
@@ -94,15 +95,15 @@ class Journal:
         needed = _frame_size(len(writes), sum(write.size for write in writes))
         if self._position + needed <= self._capacity:
             return True
-        if self._live_from < self._generation:
+        if self._live_from < self.generation:
             # The other file still waits for its segments: rather outgrow this one for a while than sync
             # every log by itself, which costs most when there is most to do.
             return self._position + needed <= self._capacity * OVERFLOW_FACTOR
         if needed > self._capacity:
             return False
-        self._generation += 1
+        self.generation += 1
         self._position = 0
-        self._covered[self._generation] = set()
+        self._covered[self.generation] = set()
         return True
 
     def write(self, writes: Sequence[JournalWrite], covered_paths: Iterable[str]) -> None:
@@ -112,13 +113,13 @@ class Journal:
         for log, base, position, buffers, size in writes:
             table.append(_ENTRY.pack(_WRITE, log.topic_id, log.partition, base, position, size))
             payload.extend(buffers)
-            self._last_written[log] = self._generation
+            self._last_written[log] = self.generation
         self._write_frame(table, payload)
-        self._covered[self._generation].update(covered_paths)
+        self._covered[self.generation].update(covered_paths)
 
     def sync(self) -> None:
-        self._handles[self._generation % 2].datasync()
-        self._durable_live_from = self._live_from
+        self._handles[self.generation % 2].datasync()
+        self._durable_live_from = self._written_live_from
 
     def needs_void(self, log: LogKey) -> bool:
         """Whether a redo, as the disk stands now, could still repeat writes to `log`."""
@@ -133,7 +134,7 @@ class Journal:
 
     def to_release(self) -> tuple[int, set[str]] | None:
         """The full generation that waits for its segments to be synced, if there is one."""
-        if self._live_from == self._generation:
+        if self._live_from == self.generation:
             return None
         return self._live_from, self._covered[self._live_from]
 
@@ -157,14 +158,16 @@ class Journal:
 
     def _write_frame(self, table: list[bytes], payload: list[Bytes]) -> None:
         payload_size = sum(map(len, payload))
+        # A release in another thread must not make the frame and our memory of it differ.
+        self._written_live_from = self._live_from
         header = _FRAME.pack(
-            MAGIC, 0, self._generation, self._sequence, self._live_from, len(table), payload_size
+            MAGIC, 0, self.generation, self._sequence, self._written_live_from, len(table), payload_size
         )
         crc: int = google_crc32c.value(header[_CHECKED_FROM:] + b"".join(table))
         for buffer in payload:
             crc = google_crc32c.extend(crc, buffer if isinstance(buffer, bytes) else bytes(buffer))
         frame = MAGIC + crc.to_bytes(4, "little") + header[_CHECKED_FROM:]
-        self._handles[self._generation % 2].pwritev([frame, *table, *payload], self._position)
+        self._handles[self.generation % 2].pwritev([frame, *table, *payload], self._position)
         self._position += _frame_size(len(table), payload_size)
         self._sequence += 1
 

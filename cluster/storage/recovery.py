@@ -122,7 +122,6 @@ def open_log(
     found = _list_segments(opening, directory, entries, config, own.aborted_counts)
     if not found.segments:
         found.segments.append(_first_segment(opening, directory, identity.log_start_offset, config))
-        saved = None
     point = _usable_point(found, saved, own)
     if opening.clean and point is not None and epochs is not None and _is_whole(found, point):
         found.epochs = epochs
@@ -132,10 +131,14 @@ def open_log(
         producers = _recover(opening, directory, identity, config, found, point, own)
     log_start = max(identity.log_start_offset, found.segments[0].base_offset)
     end = found.segments[-1].next_offset
-    if log_start > end:
+    promised = log_start
+    if saved is not None and own.epochs is not None and saved.rewrites == own.rewrites:
+        promised = max(promised, saved.point.offset)
+    if end < promised:
         raise TailraceError(
             ErrorCode.STORAGE_CORRUPT,
-            f"{directory} ends at offset {end}, before its log start offset {log_start}: segments are missing",
+            f"{directory} ends at offset {end}, but everything up to {promised} had been synced: segments are "
+            "missing or were cut. The replica must be fetched again from another one.",
         )
     found.epochs.truncate_start(log_start)
     watermark = saved.high_watermark if saved is not None else log_start
@@ -181,7 +184,7 @@ def _list_segments(
             index_interval=config.index_interval_bytes,
             expected_aborted=counts.get(str(base), 0),
         )
-        for base, following in zip(bases, [*bases[1:], bases[-1] if bases else 0], strict=True)
+        for base, following in zip(bases, [*bases[1:], *bases[-1:]], strict=True)
     ]
     return _Found(segments, sorted(snapshots), to_remove)
 

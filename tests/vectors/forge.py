@@ -18,13 +18,13 @@ PRODUCER = struct.Struct("<BBHIIqqqiiqI")
 Columns = Mapping[int, tuple[int, int, bytes]]
 
 
-def forge(columns: Columns | None = None, *, block: bytes | None = None, **fields: Any) -> bytes:
+def forge(given: Columns | None = None, /, *, block: bytes | None = None, **fields: Any) -> bytes:
     """A batch with these columns and header fields, both checksums right.
 
     Fields not given follow from the columns, for one record without key and value at offset 0 and timestamp 0.
     `block` replaces the concatenated columns, for compressed batches.
     """
-    columns = columns or {}
+    columns = given or {}
     plain = b"".join(columns[number][2] for number in sorted(columns))
     directory = b"".join(struct.pack("<BI", *columns[number][:2]) for number in sorted(columns))
     count = fields.get("record_count", 1)

@@ -1,0 +1,70 @@
+"""What must hold for a log after a crash, whatever happened before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailrace.cluster.common.control import decode_markers
+from tailrace.cluster.storage.core.aborted import AbortedTransaction
+from tailrace.cluster.storage.core.epochs import EpochHistory
+from tailrace.cluster.storage.core.producers import ProducerStates
+from tailrace.cluster.storage.log import Log
+from tests.support.engine import values_of
+from tests.support.histories import Books, Version
+
+
+def check_recovered(log: Log | None, books: Books, where: str) -> None:
+    """Everything acknowledged is there, nothing else is wrong."""
+    if log is None:
+        assert not books.exists_promised, f"{where}: the log is gone though records in it were acknowledged"
+        return
+    assert log.log_start_offset >= books.start_promised, f"{where}: delete-records was forgotten"
+    assert log.log_start_offset <= max(books.start_asked, 0), f"{where}: the log starts too late"
+    found = dict(values_of(log))
+    problems = [_compare(log, found, version) for version in books.versions]
+    assert None in problems, f"{where}: {problems}"
+    check_consistent(log, where)
+
+
+def _compare(log: Log, found: dict[int, bytes | None], version: Version) -> str | None:
+    start = log.log_start_offset
+    # A batch that reaches below the log start is still stored whole.
+    present = {offset: value for offset, value in found.items() if offset >= start}
+    for offset, value in present.items():
+        if offset not in version.records or version.records[offset] != value:
+            return f"offset {offset} holds what was never appended there"
+    for offset in version.records:
+        if start <= offset < max(version.acked, log.end_offset) and offset not in present:
+            return f"offset {offset} is missing (acknowledged up to {version.acked}, end {log.end_offset})"
+    return None
+
+
+def check_consistent(log: Log, where: str) -> None:
+    """The state that a log keeps beside its batches says the same as the batches."""
+    epochs, states = EpochHistory(), ProducerStates()
+    aborted: list[AbortedTransaction] = []
+    expected = log.segments[0].base_offset
+    for batch in log.batches(log.segments[0].base_offset if log.log_start_offset == expected else None):
+        header = batch.header
+        assert header.base_offset >= expected or expected == log.segments[0].base_offset, where
+        expected = header.next_offset
+        epochs.assign(header.leader_epoch, header.base_offset)
+        markers = decode_markers(batch) if header.is_control else ()
+        aborted += states.apply(header, now_ms=0, markers=markers)
+    epochs.truncate_start(log.log_start_offset)
+    assert log.epochs.entries() == epochs.entries(), f"{where}: epochs {log.epochs} are not {epochs}"
+    if log.log_start_offset == log.segments[0].base_offset == 0:
+        assert _described(log.producers) == _described(states), f"{where}: producers differ"
+        found = log.aborted_transactions(0, log.end_offset)
+        assert _ranges(found) == _ranges(aborted), f"{where}: aborted transactions differ"
+
+
+def _described(states: ProducerStates) -> list[tuple[int, ...]]:
+    return sorted(
+        (one.producer_id, one.producer_epoch, one.last_sequence, one.transaction_start_offset)
+        for one in states.describe()
+    )
+
+
+def _ranges(aborted: Sequence[AbortedTransaction]) -> list[tuple[int, int, int]]:
+    return sorted((one.producer_id, one.first_offset, one.last_offset) for one in aborted)
