@@ -1,4 +1,5 @@
-"""Batches as Arrow record batches, and Arrow columns as batches. The only importer of pyarrow here.
+"""Batches as Arrow record batches, and Arrow columns as batches. With `arrow_encoder`, the only importer of
+pyarrow here.
 
 `to_arrow` gives exactly the columns that Spark's Kafka source gives, under the same names and types. The
 values of a single uncompressed batch are not copied: the Arrow column points into the batch's own bytes,
@@ -159,9 +160,16 @@ def _text_column(text: str, rows: int) -> pa.Array:
 
 
 def _even_offsets(size: int, rows: int) -> pa.Buffer:
+    return _cached_even_offsets(size, rows) if rows <= _CACHED_ROWS else _make_even_offsets(size, rows)
+
+
+def _make_even_offsets(size: int, rows: int) -> pa.Buffer:
     if size == 0:
         return _py_buffer(np.zeros(rows + 1, np.int32))
     return _py_buffer(np.arange(0, size * rows + 1, size, dtype=np.int32))
+
+
+_cached_even_offsets = lru_cache(maxsize=64)(_make_even_offsets)
 
 
 def _check_column_size(size: int, what: str) -> None:
@@ -174,22 +182,36 @@ def _check_column_size(size: int, what: str) -> None:
 
 
 def _binary_column(batches: Sequence[Batch], counts: list[int], rows: int, places: StringColumns) -> pa.Array:
-    if len(batches) == 1:
-        batch = batches[0]
-        encoding, size, _ = batch.directory.get(places.sizes, _ABSENT)
-        data = _bytes_of(batch, places.data)
-        if encoding == 0 and places.validity not in batch.directory and size * rows == data.size:
-            return _from_buffers(_BINARY, rows, [None, _even_offsets(size, rows), data], 0)
-    if not any(places.sizes in batch.directory for batch in batches):
+    lengths = [batch.directory.get(places.data, _ABSENT)[1] for batch in batches]
+    total = sum(lengths)
+    _check_column_size(total, f"{places.what}s")
+    bitmap: pa.Buffer | None = None
+    nulls = 0
+    size = _common_size(batches, places)
+    if size >= 0 and lengths == [size * count for count in counts]:
+        offsets = _even_offsets(size, rows)
+    elif any(places.sizes in batch.directory for batch in batches):
+        sizes, offsets = _sizes_and_offsets(batches, counts, lengths, places)
+        bitmap, nulls = _bitmap(batches, counts, sizes, places)
+    else:
         return pa.nulls(rows, _BINARY)
-    _check_column_size(
-        sum(batch.directory.get(places.data, _ABSENT)[1] for batch in batches), f"{places.what}s"
+    data = (
+        _bytes_of(batches[0], places.data)
+        if len(batches) == 1
+        else _copied_bytes(batches, places.data, total)
     )
-    sizes, offsets = _sizes_and_offsets(batches, counts, rows, places)
-    bitmap, nulls = _bitmap(batches, counts, sizes, places)
-    if len(batches) > 1:
-        data = _py_buffer(b"".join([_bytes_of(batch, places.data) for batch in batches]))
     return _from_buffers(_BINARY, rows, [bitmap, offsets, data], nulls)
+
+
+def _common_size(batches: Sequence[Batch], places: StringColumns) -> int:
+    """The one size that all strings of all batches have, if the directories say so and none is null."""
+    common = -1
+    for batch in batches:
+        encoding, size, _ = batch.directory.get(places.sizes, _ABSENT)
+        if encoding != 0 or common not in (-1, size) or places.validity in batch.directory:
+            return -1
+        common = size
+    return common
 
 
 def _bytes_of(batch: Batch, column: int) -> pa.Buffer:
@@ -200,14 +222,25 @@ def _bytes_of(batch: Batch, column: int) -> pa.Buffer:
     return _py_buffer(block).slice(block_start + start, length)
 
 
+def _copied_bytes(batches: Sequence[Batch], column: int, total: int) -> pa.Buffer:
+    # Arrow's pool keeps the memory it has; fresh memory from the system costs more than the copy.
+    joined = pa.allocate_buffer(total)
+    target = np.frombuffer(joined, np.uint8)
+    at = 0
+    for batch in batches:
+        _, length, start = batch.directory.get(column, _ABSENT)
+        if length:
+            block, block_start = batch.block()
+            target[at : at + length] = np.frombuffer(block, np.uint8, length, block_start + start)
+            at += length
+    return joined
+
+
 def _sizes_and_offsets(
-    batches: Sequence[Batch], counts: list[int], rows: int, places: StringColumns
+    batches: Sequence[Batch], counts: list[int], lengths: list[int], places: StringColumns
 ) -> tuple[npt.NDArray[Any], pa.Buffer]:
     pieces: list[npt.NDArray[Any]] = []
-    lengths = []
-    for batch, count in zip(batches, counts, strict=True):
-        length = batch.directory.get(places.data, _ABSENT)[1]
-        lengths.append(length)
+    for batch, count, length in zip(batches, counts, lengths, strict=True):
         if places.sizes not in batch.directory:
             pieces.append(np.zeros(count, np.uint8))
             continue
@@ -219,7 +252,7 @@ def _sizes_and_offsets(
             piece = piece.astype(np.uint32)
         pieces.append(piece)
     sizes = _joined(pieces, np.uint8)
-    ends = np.zeros(rows + 1, np.int64)
+    ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     # Each batch's sizes must add up to its own bytes, not only all of them together.
     if not np.array_equal(ends[np.cumsum(counts)], np.cumsum(lengths)):
@@ -246,29 +279,25 @@ def _bitmap(
 
 
 def _header_column(batches: Sequence[Batch], counts: list[int], rows: int) -> pa.Array:
-    per_record = []
-    totals = []
-    for batch, count in zip(batches, counts, strict=True):
-        header_counts = batch.header_count_array(count)
-        per_record.append(header_counts)
-        totals.append(int(header_counts.sum()))
+    per_record = [batch.header_count_array(count) for batch, count in zip(batches, counts, strict=True)]
     ends = np.zeros(rows + 1, np.int32)
     np.cumsum(_joined(per_record, np.int64), out=ends[1:])
-    with_headers = [batch for batch, total in zip(batches, totals, strict=True) if total]
-    totals = [total for total in totals if total]
-    elements = sum(totals)
-    if not elements:
-        names, values = pa.nulls(0, _STRING), pa.nulls(0, _BINARY)
-    else:
-        names = _names(with_headers, totals, elements)
-        values = _binary_column(with_headers, totals, elements, layout.HEADER_VALUES)
+    # Batches whose counts are all zero go along, because what they say beside must be checked too.
+    with_headers = [batch for batch in batches if layout.HEADER_COUNTS in batch.directory]
+    totals = [
+        int(counted.sum())
+        for batch, counted in zip(batches, per_record, strict=True)
+        if layout.HEADER_COUNTS in batch.directory
+    ]
+    names = _names(with_headers, totals)
+    values = _binary_column(with_headers, totals, sum(totals), layout.HEADER_VALUES)
     pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER_TYPE.value_type))
     return pa.Array.from_buffers(_HEADER_TYPE, rows, [None, _py_buffer(ends)], 0, 0, [pairs])
 
 
-def _names(batches: Sequence[Batch], totals: list[int], elements: int) -> pa.Array:
+def _names(batches: Sequence[Batch], totals: list[int]) -> pa.Array:
     # Text is checked by decoding it, which also serves the batches without a column of name sizes.
     names: list[str] = []
     for batch, total in zip(batches, totals, strict=True):
         names += batch.header_names(total)
-    return pa.array(names, _STRING, size=elements)
+    return pa.array(names, _STRING)

@@ -184,11 +184,14 @@ def read_directory(data: Bytes, header: BatchHeader, position: int = 0) -> Direc
     block_size = size - HEADER_SIZE - entries.size
     if block_size < 0 or len(data) < start + entries.size:
         raise corrupt(f"the batch at byte {position} ends within its column directory")
-    if block_size != uncompressed and attributes & CODEC_MASK == 0:
-        raise corrupt(
-            f"the batch at byte {position} is not compressed, but has a block of {block_size} bytes where "
-            f"its header says {uncompressed}"
-        )
+    if attributes & CODEC_MASK == 0:
+        if block_size != uncompressed:
+            raise corrupt(
+                f"the batch at byte {position} is not compressed, but has a block of {block_size} bytes "
+                f"where its header says {uncompressed}"
+            )
+    elif uncompressed == 0:
+        raise corrupt(f"the batch at byte {position} names a codec, but has nothing to compress")
     return _check_entries(entries.unpack_from(data, start), kinds, header, position)
 
 

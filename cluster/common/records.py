@@ -225,20 +225,8 @@ class Batch:
             raise corrupt(f"the batch has a header name that is not UTF-8: {reason}") from None
 
     def records(self, topic: str, partition: int) -> list[Record]:
-        return list(
-            map(
-                _new_record,
-                zip(
-                    repeat(topic),
-                    repeat(partition),
-                    self.offsets(),
-                    self.timestamps(),
-                    self.keys(),
-                    self.values(),
-                    self.headers(),
-                ),
-            )
-        )
+        columns = self.offsets(), self.timestamps(), self.keys(), self.values(), self.headers()
+        return list(map(_new_record, zip(repeat(topic), repeat(partition), *columns)))
 
     def select(
         self, keep: npt.NDArray[np.bool_], *, delete_horizon: int | None = None, codec: int | None = None
@@ -346,9 +334,7 @@ class Batch:
         if encoding == 0:
             return [argument] * count
         if argument != encoding * count:
-            raise corrupt(
-                f"the batch has {argument // encoding} {layout.COLUMN_NAMES[column]} for {count} elements"
-            )
+            raise _wrong_number(column, argument // encoding, count)
         block, block_start = self.block()
         start += block_start
         if encoding == 1:
@@ -361,11 +347,13 @@ class Batch:
         if encoding == 0:
             return np.full(count, argument, np.uint32)
         if argument != encoding * count:
-            raise corrupt(
-                f"the batch has {argument // encoding} {layout.COLUMN_NAMES[column]} for {count} elements"
-            )
+            raise _wrong_number(column, argument // encoding, count)
         block, block_start = self.block()
         return np.frombuffer(block, f"<u{encoding}", count, block_start + start)
+
+
+def _wrong_number(column: int, found: int, count: int) -> Exception:
+    return corrupt(f"the batch has {found} {layout.COLUMN_NAMES[column]} for {count} elements")
 
 
 def _wrong_sum(what: str, total: int, length: int) -> Exception:

@@ -10,13 +10,16 @@ from collections.abc import Iterable
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.storage_config import StorageConfig
-from tailrace.cluster.runtime.blocking import Blocking
+from tailrace.cluster.runtime.blocking import Blocking, Job
+from tailrace.cluster.runtime.logs import get_logger
 from tailrace.cluster.storage.cleaner import CleanJob, CleanResult, clean, discard
 from tailrace.cluster.storage.cleaner_files import Throttle
 from tailrace.cluster.storage.core.cleaning_plan import choose
 from tailrace.cluster.storage.files import Files, storage_error
 from tailrace.cluster.storage.log import Log
 from tailrace.cluster.storage.upkeep import assess_log, clean_job, install, still_applies
+
+events = get_logger(__name__)
 
 
 class CleaningJobs:
@@ -32,6 +35,7 @@ class CleaningJobs:
         self.last_results: dict[Log, CleanResult] = {}
         self._next_look_ms = 0
         self._stopped = False
+        self._on_stopped: Job | None = None
 
     def is_cleaning(self, log: Log) -> bool:
         return log in self._running
@@ -87,11 +91,24 @@ class CleaningJobs:
         self._running.discard(log)
         if error is not None and log.failure is None:
             self.failed[log] = error
+            events.error("log_cleaning_failed", log=str(log.topic_partition), error=str(error))
+        if self._on_stopped is not None and not self._running:
+            self._on_stopped()
         if result is None:
             return
         if not self._stopped and still_applies(log, result, truncations=truncations):
             install(log, result)
             self.last_results[log] = result
+            events.info(
+                "log_cleaned",
+                log=str(log.topic_partition),
+                bytes_read=result.stats.bytes_read,
+                bytes_written=result.stats.bytes_written,
+                records_kept=result.stats.records_kept,
+                records_dropped=result.stats.records_dropped,
+            )
+            for batch in result.undecodable:
+                events.warning("batch_undecodable", log=str(log.topic_partition), batch=str(batch))
         else:
             self._blocking.start(lambda: self._discard(job, result))
 
@@ -107,9 +124,13 @@ class CleaningJobs:
         self.failed.pop(log, None)
         self.last_results.pop(log, None)
 
-    def stop(self) -> None:
-        """Running cleanings end at their next chunk; their results are not used."""
+    def stop(self, done: Job) -> None:
+        """Running cleanings end at their next chunk, and their results are not used; then `done`."""
         self._stopped = True
+        if self._running:
+            self._on_stopped = done
+        else:
+            done()
 
     def check(self, log: Log) -> None:
         """Raise what stopped the cleaning of this log, if anything did."""

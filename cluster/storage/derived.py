@@ -6,7 +6,7 @@ opened, after a truncation, and when a derived file turns out to be damaged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tailrace.cluster.common.errors import TailraceError
 from tailrace.cluster.storage.core.aborted import AbortedIndex
@@ -15,13 +15,20 @@ from tailrace.cluster.storage.files import Files
 from tailrace.cluster.storage.segment import PRODUCERS_SUFFIX, Segment, offset_name
 
 
+SnapshotReader = Callable[[int], bytes]
+"""The snapshot at an offset; FileNotFoundError when there is none."""
+
+
 def snapshot_path(directory: str, offset: int) -> str:
     return f"{directory}/{offset_name(offset)}{PRODUCERS_SUFFIX}"
 
 
+def snapshots_in(files: Files, directory: str) -> SnapshotReader:
+    return lambda at: files.read(snapshot_path(directory, at))
+
+
 def load_producers(
-    files: Files,
-    directory: str,
+    read_snapshot: SnapshotReader,
     segments: Sequence[Segment],
     snapshots: Sequence[int],
     log_start: int,
@@ -32,7 +39,7 @@ def load_producers(
     states, offset = ProducerStates(), segments[0].base_offset
     for at in sorted((at for at in snapshots if at <= end), reverse=True):
         try:
-            states, offset = ProducerStates.decode(files.read(snapshot_path(directory, at)))
+            states, offset = ProducerStates.decode(read_snapshot(at))
             break
         except (TailraceError, FileNotFoundError):
             continue  # A damaged snapshot costs a longer replay, nothing else.
@@ -45,8 +52,7 @@ def load_producers(
 
 
 def rebuild_aborted(
-    files: Files,
-    directory: str,
+    read_snapshot: SnapshotReader,
     segments: Sequence[Segment],
     segment: Segment,
     snapshots: Sequence[int],
@@ -57,7 +63,7 @@ def rebuild_aborted(
     states = ProducerStates()
     if before:
         usable = [at for at in snapshots if at <= segment.base_offset]
-        states = load_producers(files, directory, before, usable, log_start, now_ms=0)
+        states = load_producers(read_snapshot, before, usable, log_start, now_ms=0)
     index = AbortedIndex()
     for header, markers in segment.replay(segment.base_offset):
         for aborted in states.apply(header, now_ms=0, markers=markers):

@@ -81,12 +81,13 @@ class LogDirectory:
         self.config = config
         self.pending_max_bytes = config.log_pending_max_bytes
         self.logs: dict[TopicPartition, Log] = {}
+        self.touched: set[Log] = set()
         self.corrupt: dict[TopicPartition, TailraceError] = {}
         self.failure: TailraceError | None = None
         self.on_failure: Callable[[LogDirectory, TailraceError], None] | None = None
         self.now_ms = 0
         self._removals: list[tuple[int, str]] = []
-        self._saved_checkpoint: dict[str, list[int]] | None = None
+        self._saved_checkpoint: dict[str, list[int | str]] | None = None
         make_durable_dirs(files, path)
         self._lock: Closeable = files.lock(f"{path}/{LOCK_FILE}")
         self.id = self._read_or_make_id(new_id)
@@ -162,15 +163,17 @@ class LogDirectory:
                 if any(entry.name.endswith(LOG_SUFFIX) for entry in self.files.list(path)):
                     raise TailraceError(
                         ErrorCode.STORAGE_CORRUPT,
-                        f"{path} holds segments but no {PARTITION_FILE}. Move the directory away; the replica "
-                        "is then fetched again from another broker.",
+                        f"{path} holds segments but no {PARTITION_FILE}. Move the directory away; the "
+                        "replica is then fetched again from another broker.",
                     ) from None
                 self.remove_later([path], 0)  # Its creation never finished, so nothing was ever in it.
         return found
 
     def _redo(self, writes: Sequence[Any], identities: dict[str, Identity]) -> int:
         """Write back what the journal made durable; segments that are gone were removed on purpose."""
-        names = {LogKey(one.topic_id, one.topic_partition.partition): name for name, one in identities.items()}
+        names = {
+            LogKey(one.topic_id, one.topic_partition.partition): name for name, one in identities.items()
+        }
         touched: set[str] = set()
         redone = 0
         for write in writes:
@@ -201,9 +204,10 @@ class LogDirectory:
             identity = identities[name]
             config = config_of(identity.topic_partition.topic)
             try:
-                opened[name] = open_log(
-                    opening, f"{self.path}/{name}", identity, config, checkpoint.logs.get(name)
-                )
+                saved = checkpoint.logs.get(name)
+                if saved is not None and saved.topic_id != identity.topic_id:
+                    saved = None
+                opened[name] = open_log(opening, f"{self.path}/{name}", identity, config, saved)
             except TailraceError as error:
                 self.corrupt[identity.topic_partition] = error
 
@@ -280,8 +284,11 @@ class LogDirectory:
         """Forget a log now; its files get another name in order, and go after the delete delay."""
         self.check_online()
         del self.logs[log.topic_partition]
+        self.touched.discard(log)
         log.fail(
-            TailraceError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.topic_partition} has been deleted here")
+            TailraceError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.topic_partition} has been deleted here"
+            )
         )
         self._set_aside(log.directory, f".{log.key.topic_id.hex()}{DELETE_SUFFIX}", log)
 
@@ -344,9 +351,10 @@ class LogDirectory:
         self._saved_checkpoint = logs
         self.writer.queue_call(lambda: self._write_checkpoint(logs, clean=False), done)
 
-    def _checkpoint_logs(self) -> dict[str, list[int]]:
+    def _checkpoint_logs(self) -> dict[str, list[int | str]]:
         return {
             str(log.topic_partition): [
+                log.key.topic_id.hex(),
                 *log.files.recovery_point,
                 log.high_watermark,
                 log.cleaned_to,
@@ -355,7 +363,7 @@ class LogDirectory:
             for log in self.logs.values()
         }
 
-    def _write_checkpoint(self, logs: dict[str, list[int]], *, clean: bool) -> None:
+    def _write_checkpoint(self, logs: dict[str, list[int | str]], *, clean: bool) -> None:
         body = {"clean": clean, "generation": self._journal.generation, "logs": logs}
         path = f"{self.path}/{CHECKPOINT_FILE}"
         write_state(self.files, path, "checkpoint", CHECKPOINT_VERSION, body)
@@ -374,6 +382,7 @@ class LogDirectory:
         if self.failure is not None:
             return
         self.failure = error
+        self.touched.clear()
         for log in self.logs.values():
             log.fail(error)
         if self.on_failure is not None:
@@ -385,12 +394,14 @@ class LogDirectory:
             self._release()
             done()
             return
-        for log in self.logs.values():
-            if log.files.unsaved:
-                log.files.checkpoint()
+        for log in [log for log in self.logs.values() if log.files.unsaved]:
+            log.files.checkpoint()
         self.writer.queue_call(_nothing, lambda: self._close_journal(done))
 
     def _close_journal(self, done: Job) -> None:
+        if self.writer.releasing:
+            self.writer.queue_call(_nothing, lambda: self._close_journal(done))
+            return
         logs = self._checkpoint_logs()
 
         def work() -> None:
@@ -418,7 +429,8 @@ def read_checkpoint(files: Files, directory: str) -> Checkpoint:
     try:
         _, body = read_state(files, f"{directory}/{CHECKPOINT_FILE}", "checkpoint", CHECKPOINT_VERSION)
         logs = {
-            name: SavedPoint(RecoveryPoint(*values[:3]), *values[3:6]) for name, values in body["logs"].items()
+            name: SavedPoint(bytes.fromhex(topic_id), RecoveryPoint(*values[:3]), *values[3:])
+            for name, (topic_id, *values) in body["logs"].items()
         }
         return Checkpoint(bool(body["clean"]), int(body["generation"]), logs)
     except FileNotFoundError:

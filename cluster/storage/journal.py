@@ -6,8 +6,9 @@ crash: `redo` writes what it holds back to where it belongs.
 
 Invariants
 - Frames are written one at a time and synced before the next, so only the last can be torn.
-- Two files take turns, each up to its capacity (four times that while the other is not free). A file is reused only after every segment that it covers has been synced; each
-  frame says which generations are still needed (`live_from`), and redo ignores older ones.
+- Two files take turns, each up to its capacity (four times that while the other is not free). A file is
+  reused only after every segment that it covers has been synced; each frame says which generations are
+  still needed (`live_from`), and redo ignores older ones.
 - Redo repeats physical writes, so it must never see a write that a later change of the same file has
   made void. Whoever truncates a log or replaces its segments calls `void` first.
 

@@ -26,7 +26,7 @@ from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.records import Batch
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import NO_TIMESTAMP, Bytes, TopicPartition
-from tailrace.cluster.runtime.blocking import Job
+from tailrace.cluster.runtime.blocking import Blocking, Job
 from tailrace.cluster.storage import reading
 from tailrace.cluster.storage.core.aborted import AbortedTransaction
 from tailrace.cluster.storage.core.admission import admit
@@ -52,7 +52,10 @@ class LogHome(Protocol):
     files: Files
     handles: HandleCache
     writer: DirectoryWriter
+    blocking: Blocking
     pending_max_bytes: int
+    # Logs with something that a checkpoint would save.
+    touched: set[Log]
 
     def check_online(self) -> None:
         """Raise STORAGE_ERROR when the directory has failed."""
@@ -132,6 +135,11 @@ class Log:
         self._producers = states
 
     @property
+    def producers_loaded(self) -> bool:
+        """A log that nobody writes to does not read its producers' states from the disk."""
+        return self._producers is not None
+
+    @property
     def last_stable_offset(self) -> int:
         return self.producers.last_stable_offset(self.high_watermark)
 
@@ -165,9 +173,7 @@ class Log:
             batch, header = self._recompressed(batch, header)
         base = self.end_offset
         append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
-        header = header._replace(
-            base_offset=base, leader_epoch=leader_epoch, append_timestamp=append_time
-        )
+        header = BatchHeader._make((base, header.size, leader_epoch, append_time, *header[4:]))
         self._roll_if_due(header, now_ms)
         head = leader_part(
             size=header.size,
@@ -239,6 +245,7 @@ class Log:
         segment.in_flight.append(InFlight(start, segment.size, buffers))
         self.end_offset = segment.next_offset
         self.appended_bytes += size
+        self.home.touched.add(self)
         self.home.writer.queue_write(
             Write(
                 log=self,
@@ -275,6 +282,12 @@ class Log:
                 f"{self.epochs.latest}",
             )
 
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """This replica leads from here on: what it appends belongs to `leader_epoch`."""
+        self._check_epoch(leader_epoch)
+        if self.epochs.assign(leader_epoch, self.end_offset):
+            self.home.touched.add(self)
+
     def _span(self, base_offset: int) -> int:
         return min(base_offset - self.synced_end, MAX_SPAN)
 
@@ -300,8 +313,10 @@ class Log:
     # Rolling.
 
     def _must_roll(self, header: BatchHeader, now_ms: int, extra: int = 0) -> bool:
-        active = self.active
+        active = self.segments[-1]
         config = self.config
+        if active.has_room(header, extra, config):
+            return False
         reason = should_roll(
             active.facts(),
             batch_size=header.size + extra,
@@ -340,7 +355,9 @@ class Log:
         start = self.log_start_offset if offset is None else offset
         return reading.batches(self, start, end_offset=self.end_offset if end_offset is None else end_offset)
 
-    def offset_for_timestamp(self, timestamp: int, *, end_offset: int | None = None) -> TimestampOffset | None:
+    def offset_for_timestamp(
+        self, timestamp: int, *, end_offset: int | None = None
+    ) -> TimestampOffset | None:
         self.check_online()
         end_offset = self.end_offset if end_offset is None else end_offset
         return reading.offset_for_timestamp(self, timestamp, end_offset=end_offset)

@@ -60,6 +60,7 @@ class LogFiles:
         self.rewrites = rewrites
         self._lowered_to: int | None = None
         self.snapshots = snapshots
+        self._unwritten: dict[int, bytes] = {}
         self._saved_epochs = log.epochs.entries()
         self._saved_counts = self._aborted_counts()
         self._checkpointed_end = log.end_offset
@@ -175,11 +176,11 @@ class LogFiles:
     def _snapshot_at(self, offset: int) -> Job:
         """Write the producers' states as of the end of the log, so that later replays can start there."""
         log = self._log
-        files, directory = log.home.files, log.directory
+        files, directory, blocking = log.home.files, log.directory, log.home.blocking
         if offset in self.snapshots:
             self.snapshots.remove(offset)
         self.snapshots.append(offset)
-        data = log.producers.encode(offset)
+        data = self._unwritten[offset] = log.producers.encode(offset)
         keep = set(log.bases) | {offset}
         loose = [at for at in self.snapshots if at not in keep]
         surplus = [at for at in loose[:-_SNAPSHOTS_BESIDE_SEGMENTS] if at != offset]
@@ -189,11 +190,29 @@ class LogFiles:
             write_atomic(files, snapshot_path(directory, offset), data, sync=False)
             for at in surplus:
                 files.remove(snapshot_path(directory, at))
+            blocking.post(written)
+
+        def written() -> None:
+            if self._unwritten.get(offset) is data:
+                del self._unwritten[offset]
 
         return save
 
+    def read_snapshot(self, offset: int) -> bytes:
+        """One that still waits with the writer is read from memory: the file may be missing, or an older
+        one of the same name from before a truncation.
+        """
+        data = self._unwritten.get(offset)
+        return (
+            data
+            if data is not None
+            else self._log.home.files.read(snapshot_path(self._log.directory, offset))
+        )
+
     def _forget_snapshots(self, beyond: int) -> list[str]:
         gone = [at for at in self.snapshots if at > beyond]
+        for at in gone:
+            self._unwritten.pop(at, None)
         self.snapshots = [at for at in self.snapshots if at <= beyond]
         return [snapshot_path(self._log.directory, at) for at in gone]
 
@@ -201,7 +220,7 @@ class LogFiles:
         """After a truncation: the newest snapshot at or below the end, and what the log says after it."""
         log = self._log
         log.producers = load_producers(
-            log.home.files, log.directory, log.segments, self.snapshots, log.log_start_offset, now_ms
+            self.read_snapshot, log.segments, self.snapshots, log.log_start_offset, now_ms
         )
         log.producers.on_high_watermark(log.high_watermark)
 
@@ -259,6 +278,7 @@ class LogFiles:
         sync_files = log.config.flush != "commit"
         self._checkpointed_end = log.end_offset
         self.bytes_at_checkpoint = log.appended_bytes
+        log.home.touched.discard(log)
         truncations = log.truncations
 
         def work() -> None:

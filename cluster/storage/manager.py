@@ -16,6 +16,7 @@ from tailrace.cluster.common.storage_config import StorageConfig
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
 from tailrace.cluster.runtime.blocking import Blocking, Job
+from tailrace.cluster.runtime.logs import get_logger
 from tailrace.cluster.storage.cleaner_files import Throttle
 from tailrace.cluster.storage.cleaning_jobs import CleaningJobs
 from tailrace.cluster.storage.directory import DirectoryReport, LogDirectory
@@ -23,6 +24,8 @@ from tailrace.cluster.storage.files import Files, storage_error
 from tailrace.cluster.storage.handles import HandleCache
 from tailrace.cluster.storage.log import Log
 from tailrace.cluster.storage.upkeep import enforce_retention
+
+events = get_logger(__name__)
 
 CHECKPOINT_BYTES = 64 << 20
 _CHECKPOINTS_PER_TICK = 100
@@ -56,7 +59,7 @@ class LogManager:
         self._topic_config = topic_config if topic_config is not None else lambda topic: defaults
         self._new_id = new_id
         self._cleaning = CleaningJobs(config=config, files=files, blocking=blocking, throttle=throttle)
-        self._checkpointed_ms: dict[TopicPartition, int] = {}
+        self._touched_ms: dict[Log, int] = {}
         self._next_retention_ms = 0
         self._next_save_ms = 0
 
@@ -76,7 +79,11 @@ class LogManager:
                 reports[path] = directory.open(self._topic_config, now_ms)
             except OSError as error:
                 self.offline[path] = storage_error(f"opening log directory {path}", error)
+                events.error("log_directory_offline", path=path, error=str(self.offline[path]))
                 continue
+            events.info("log_directory_opened", path=path, **reports[path]._asdict())
+            for topic_partition, damage in directory.corrupt.items():
+                events.error("log_corrupt", log=str(topic_partition), error=str(damage))
             directory.on_failure = self._directory_failed
             self.directories.append(directory)
         if not self.directories:
@@ -130,7 +137,7 @@ class LogManager:
             log = directory.logs.get(topic_partition)
             if log is not None:
                 self._cleaning.forget(log)
-                self._checkpointed_ms.pop(topic_partition, None)
+                self._touched_ms.pop(log, None)
                 directory.delete_log(log)
                 return
         raise TailraceError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} has no log here")
@@ -168,13 +175,11 @@ class LogManager:
         """A few at a time: each is a call in the writer's queue, and appends wait behind it."""
         budget = _CHECKPOINTS_PER_TICK
         interval = self.config.log_checkpoint_interval_ms
-        for topic_partition, log in directory.logs.items():
+        for log in sorted(directory.touched, key=lambda log: log.topic_partition):
             log.files.flush_if_due(now_ms)
-            if not log.files.unsaved:
-                continue
-            since = self._checkpointed_ms.setdefault(topic_partition, now_ms)
+            since = self._touched_ms.setdefault(log, now_ms)
             if budget and (now_ms - since >= interval or log.files.checkpoint_due_bytes >= CHECKPOINT_BYTES):
-                self._checkpointed_ms[topic_partition] = now_ms
+                del self._touched_ms[log]
                 log.files.checkpoint()
                 budget -= 1
 
@@ -183,24 +188,29 @@ class LogManager:
         for log in self._online_logs():
             if not self._cleaning.is_cleaning(log):
                 removed += enforce_retention(log, now_ms=now_ms)
-                log.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+                if log.producers_loaded:
+                    log.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         return removed
 
     def _online_logs(self) -> list[Log]:
         return [
-            log for directory in self.directories if directory.failure is None for log in directory.logs.values()
+            log
+            for directory in self.directories
+            if directory.failure is None
+            for log in directory.logs.values()
         ]
 
     # Ending.
 
     def _directory_failed(self, directory: LogDirectory, error: TailraceError) -> None:
         self.offline[directory.path] = error
+        if "is closed" not in error.args[0]:
+            events.error("log_directory_offline", path=directory.path, error=str(error))
         if self.on_offline is not None:
             self.on_offline(directory.path, error)
 
     def close(self, done: Job) -> None:
         """Shut every directory down cleanly, then call `done`."""
-        self._cleaning.stop()
         left = len(self.directories)
 
         def one_closed() -> None:
@@ -209,5 +219,8 @@ class LogManager:
             if left == 0:
                 done()
 
-        for directory in self.directories:
-            directory.close(one_closed)
+        def close_directories() -> None:
+            for directory in self.directories:
+                directory.close(one_closed)
+
+        self._cleaning.stop(close_directories)

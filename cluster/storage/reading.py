@@ -113,7 +113,7 @@ def aborted_transactions(log: Log, start: int, end: int) -> list[AbortedTransact
 def _aborted_of(log: Log, segment: Segment) -> AbortedIndex:
     if not segment.aborted_complete:
         rebuilt = rebuild_aborted(
-            log.home.files, log.directory, log.segments, segment, log.files.snapshots, log.log_start_offset
+            log.files.read_snapshot, log.segments, segment, log.files.snapshots, log.log_start_offset
         )
         segment.replace_aborted(rebuilt)
     return segment.aborted

@@ -23,7 +23,7 @@ from tailrace.cluster.common.types import TopicPartition
 from tailrace.cluster.storage.core.epochs import EpochHistory
 from tailrace.cluster.storage.core.producers import ProducerStates
 from tailrace.cluster.storage.core.recovery import find_proof, scan_window
-from tailrace.cluster.storage.derived import load_producers, rebuild_aborted
+from tailrace.cluster.storage.derived import load_producers, rebuild_aborted, snapshots_in
 from tailrace.cluster.storage.files import TEMPORARY_SUFFIX, Entry, Files, write_atomic
 from tailrace.cluster.storage.handles import HandleCache
 from tailrace.cluster.storage.log import LogState
@@ -57,8 +57,9 @@ class Identity(NamedTuple):
 
 
 class SavedPoint(NamedTuple):
-    """What the directory's checkpoint says of a log."""
+    """What the directory's checkpoint says of a log. Only for the topic of that id: names come back."""
 
+    topic_id: bytes
     point: RecoveryPoint
     high_watermark: int
     cleaned_to: int
@@ -137,8 +138,8 @@ def open_log(
     if end < promised:
         raise TailraceError(
             ErrorCode.STORAGE_CORRUPT,
-            f"{directory} ends at offset {end}, but everything up to {promised} had been synced: segments are "
-            "missing or were cut. The replica must be fetched again from another one.",
+            f"{directory} ends at offset {end}, but everything up to {promised} had been synced: segments "
+            "are missing or were cut. The replica must be fetched again from another one.",
         )
     found.epochs.truncate_start(log_start)
     watermark = saved.high_watermark if saved is not None else log_start
@@ -242,7 +243,7 @@ def _lazy_producers(
     opening: Opening, directory: str, found: _Found, log_start: int
 ) -> Callable[[], ProducerStates]:
     return lambda: load_producers(
-        opening.files, directory, found.segments, found.snapshots, log_start, opening.now_ms
+        snapshots_in(opening.files, directory), found.segments, found.snapshots, log_start, opening.now_ms
     )
 
 
@@ -295,7 +296,8 @@ def _producers_before(
     segment.written = point.position
     try:
         before = found.segments[: number + 1]
-        return load_producers(opening.files, directory, before, found.snapshots, log_start, opening.now_ms)
+        saved = snapshots_in(opening.files, directory)
+        return load_producers(saved, before, found.snapshots, log_start, opening.now_ms)
     finally:
         segment.next_offset, segment.size = real_next, real_size
         segment.written = real_size
@@ -327,7 +329,9 @@ class _Scanner:
         while number < len(segments):
             segment = segments[number]
             if segment.base_offset < expected and position == 0:
-                raise segment.damaged(0, f"it begins below offset {expected}, where the segment before it ends")
+                raise segment.damaged(
+                    0, f"it begins below offset {expected}, where the segment before it ends"
+                )
             expected = max(expected, segment.base_offset)
             fresh = self._reopened(segment, Place(expected, position))
             segments[number] = fresh
@@ -354,7 +358,7 @@ class _Scanner:
             if not self._config.compacted and not self._gaps:
                 raise segment.damaged(
                     segment.size,
-                    f"it ends at offset {segment.next_offset}, the next segment begins at {following.base_offset}",
+                    f"it ends at {segment.next_offset}, the next segment begins at {following.base_offset}",
                 )
             segment.next_offset = following.base_offset
 
@@ -376,8 +380,7 @@ class _Scanner:
             # The state file may be newer than the recovery point, so fewer can be right; the batches know.
             before = self._found.segments[: self._found.segments.index(segment)]
             rebuilt = rebuild_aborted(
-                self._opening.files,
-                segment.directory,
+                snapshots_in(self._opening.files, segment.directory),
                 [*before, fresh],
                 fresh,
                 self._found.snapshots,

@@ -21,6 +21,7 @@ from tailrace.cluster.common.batch import HEADER_SIZE, BatchHeader, parse_header
 from tailrace.cluster.common.control import Marker, decode_markers
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.records import Batch
+from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import NO_TIMESTAMP, Bytes
 from tailrace.cluster.storage.core.aborted import AbortedIndex, decode_aborted
 from tailrace.cluster.storage.core.index import SparseIndex, decode_index
@@ -36,6 +37,7 @@ DELETED_SUFFIX = ".deleted"
 
 WALK_BYTES = 16 * 1024
 _RECENT_POSITIONS = 64
+_ROOM_FOR_OFFSETS = 2**32 - 1
 _STEP = struct.Struct("<qI32xI")  # base offset, size, last offset delta
 
 
@@ -161,6 +163,21 @@ class Segment:
         )
 
     # Growing.
+
+    def has_room(self, header: BatchHeader, extra: int, config: TopicConfig) -> bool:
+        """True only when nothing can be a reason to roll; `should_roll` decides the rest of the cases."""
+        size, first = self.size, self._first_timestamp
+        if size == 0 or first is None or config.segment_jitter_ms or config.compacted:
+            return False
+        return (
+            size + extra + header.size <= config.segment_bytes
+            and 0 <= header.largest_timestamp - first <= config.segment_ms
+            and header.largest_timestamp >= 0
+            and first >= 0
+            and header.last_offset - self.base_offset < _ROOM_FOR_OFFSETS
+            and self._index is not None
+            and len(self._index) * 16 < config.segment_index_bytes
+        )
 
     def add(self, header: BatchHeader, *, base_offset: int, timestamp: int) -> int:
         """Account for a batch at the end; returns its position. `timestamp` is its largest."""

@@ -104,9 +104,7 @@ def clean_job(log: Log, assessment: Assessment, *, now_ms: int, key_map_bytes: i
         codec = Codec.from_name(config.compression_type)
     return CleanJob(
         directory=log.directory,
-        segments=tuple(
-            segment.facts() for segment in log.segments if segment.next_offset <= assessment.end
-        ),
+        segments=tuple(segment.facts() for segment in log.segments if segment.next_offset <= assessment.end),
         first_dirty=assessment.first_dirty,
         end=assessment.end,
         aborted=tuple(log.aborted_transactions(log.segments[0].base_offset, assessment.end)),

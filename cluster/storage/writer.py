@@ -82,7 +82,8 @@ class DirectoryWriter:
         self._lock = threading.Lock()
         self._queue: list[Operation] = []
         self._running = False
-        self._releasing = False
+        # Whether segments are being synced so that a full journal file can be used again.
+        self.releasing = False
         self._failed: OSError | None = None
 
     # On the owner.
@@ -93,11 +94,6 @@ class DirectoryWriter:
 
     def queue_call(self, work: Callable[[], None], done: Job | None = None) -> None:
         self._enqueue(Call(work, done))
-
-    @property
-    def idle(self) -> bool:
-        with self._lock:
-            return not self._running and not self._releasing
 
     def _enqueue(self, operation: Operation) -> None:
         with self._lock:
@@ -196,9 +192,9 @@ class DirectoryWriter:
     def _release_journal(self) -> None:
         """Sync, beside further commits, the segments that a full journal file covers."""
         due = self._journal.to_release()
-        if due is None or self._releasing:
+        if due is None or self.releasing:
             return
-        self._releasing = True
+        self.releasing = True
         generation, paths = due
         todo = sorted(paths)
         self._blocking.start(lambda: self._sync_covered(generation, todo))
@@ -214,7 +210,7 @@ class DirectoryWriter:
         except OSError as error:
             self._fail(error)
         finally:
-            self._releasing = False
+            self.releasing = False
 
     def _fail(self, error: OSError) -> None:
         if self._failed is None:

@@ -21,7 +21,7 @@ Columns = Mapping[int, tuple[int, int, bytes]]
 def forge(given: Columns | None = None, /, *, block: bytes | None = None, **fields: Any) -> bytes:
     """A batch with these columns and header fields, both checksums right.
 
-    Fields not given follow from the columns, for one record without key and value at offset 0 and timestamp 0.
+    Fields not given follow from the columns, for one record without key and value at offset and timestamp 0.
     `block` replaces the concatenated columns, for compressed batches.
     """
     columns = given or {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tailrace.cluster.common.batch import (
@@ -166,7 +168,7 @@ def test_parse_header_needs_no_more_than_the_header_when_the_rest_is_missing() -
     ],
 )
 def test_check_batch_names_the_wrong_field_when_one_is_corrupted(
-    fields: dict[str, int], code: ErrorCode, text: str
+    fields: dict[str, Any], code: ErrorCode, text: str
 ) -> None:
     error = refused(forge(**fields))
     assert error.code is code

@@ -98,6 +98,11 @@ def test_check_batch_refuses_more_records_than_any_batch_may_hold_when_the_batch
         check_batch(data)
 
 
+def test_check_batch_refuses_a_codec_when_there_is_nothing_to_compress() -> None:
+    with pytest.raises(TailraceError, match="nothing to compress"):
+        check_batch(forge({4: (0, 0, b"")}, attributes=4))
+
+
 def test_check_batch_refuses_a_directory_when_it_runs_past_the_size() -> None:
     with pytest.raises(TailraceError, match="ends within its column directory"):
         check_batch(forge(columns=0b10100))

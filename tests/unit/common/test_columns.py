@@ -144,7 +144,10 @@ def test_encoder_takes_other_bytes_when_their_items_are_bytes(kind: Any) -> None
         ({"values": [b"a"], "timestamps": -(2**63) - 1}, "does not fit"),
         ({"values": [b"a"] * 2, "offset_deltas": [1, 1]}, "offset deltas grow"),
         ({"values": [b"a"] * 2, "offset_deltas": [-1, 1]}, "offset deltas grow"),
-        ({"values": [b"a"], "offset_deltas": [5], "last_offset_delta": 4}, "at most the last offset delta, 4"),
+        (
+            {"values": [b"a"], "offset_deltas": [5], "last_offset_delta": 4},
+            "at most the last offset delta, 4",
+        ),
         ({"values": [b"a"] * 3, "last_offset_delta": 1}, "3 records do not fit a last offset delta of 1"),
         ({"values": [b"a"], "base_offset": -1}, "negative"),
         ({"values": [b"a"], "base_offset": MAX_BASE_OFFSET + 1}, "largest offset"),

@@ -17,7 +17,11 @@ from tailrace.cluster.common.records import Batch
 @pytest.mark.parametrize("commit", [True, False])
 def test_marker_names_all_producers_when_decoded(commit: bool) -> None:
     data = encode_marker(
-        commit=commit, producers=[(1, 0), (2**63 - 1, 2**31 - 1)], coordinator_epoch=6, timestamp=1000, base_offset=8
+        commit=commit,
+        producers=[(1, 0), (2**63 - 1, 2**31 - 1)],
+        coordinator_epoch=6,
+        timestamp=1000,
+        base_offset=8,
     )
     header = check_batch(data)
     assert header.is_control
@@ -32,7 +36,7 @@ def test_marker_names_all_producers_when_decoded(commit: bool) -> None:
 def test_marker_has_the_bytes_of_the_format_when_encoded() -> None:
     batch = Batch(encode_marker(commit=True, producers=[(258, 3)], coordinator_epoch=4, timestamp=0))
     assert batch.keys() == [b"\0\0\1"]
-    assert batch.values() == [bytes.fromhex("0201000000000000" "03000000" "04000000")]
+    assert batch.values() == [bytes.fromhex("02010000000000000300000004000000")]
 
 
 def test_markers_are_none_when_the_cleaner_removed_them() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.cluster.common.batch import check_batch, leader_part
-from tailrace.cluster.common.codecs import Codec
+from tailrace.cluster.common.codecs import Codec, decompress
 from tailrace.cluster.common.columns import encode_batch
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.records import Batch, Record, RecordHeaders, iterate_batches
@@ -82,7 +82,15 @@ def test_select_keeps_records_and_offsets_when_others_are_removed_again_and_agai
     rows: list[Row], codec: Codec, data: st.DataObject
 ) -> None:
     batch = Batch(
-        encode(rows, codec=codec, base_offset=50, producer_id=4, producer_epoch=1, base_sequence=9, leader_epoch=2)
+        encode(
+            rows,
+            codec=codec,
+            base_offset=50,
+            producer_id=4,
+            producer_epoch=1,
+            base_sequence=9,
+            leader_epoch=2,
+        )
     )
     original = batch.header
     alive = list(enumerate(rows, 50))
@@ -119,7 +127,11 @@ def test_select_keeps_the_header_when_no_record_is_left() -> None:
         )
     )
     empty = Batch(batch.select(np.zeros(2, np.bool_)))
-    assert (empty.header.record_count, empty.header.last_offset_delta, empty.header.last_sequence) == (0, 1, 1)
+    assert (empty.header.record_count, empty.header.last_offset_delta, empty.header.last_sequence) == (
+        0,
+        1,
+        1,
+    )
     assert (empty.header.base_timestamp, empty.header.max_timestamp) == (10, 20)
     assert empty.header.is_transactional
     assert empty.records("t", 0) == []
@@ -150,7 +162,10 @@ def test_select_refuses_a_mask_when_it_has_another_length() -> None:
 
 
 def test_iterate_batches_gives_each_batch_when_several_stand_together() -> None:
-    parts = [encode_batch(values=[b"%d" % n] * n, timestamps=n, base_offset=n, codec=Codec(n % 5)) for n in range(9)]
+    parts = [
+        encode_batch(values=[b"%d" % n] * n, timestamps=n, base_offset=n, codec=Codec(n % 5))
+        for n in range(9)
+    ]
     for buffer in (b"".join(parts), memoryview(b"".join(parts)), bytearray(b"".join(parts))):
         batches = list(iterate_batches(buffer))
         assert [bytes(batch.data) for batch in batches] == parts
@@ -173,11 +188,10 @@ def test_batch_decompresses_once_when_several_columns_are_read(monkeypatch: pyte
     from tailrace.cluster.common import records
 
     calls = []
-    real = records.decompress
 
     def counting(codec: int, data: Any, size: int) -> bytes:
         calls.append(size)
-        return real(codec, data, size)
+        return decompress(codec, data, size)
 
     monkeypatch.setattr(records, "decompress", counting)
     batch = Batch(encode_batch(values=[b"v" * 50] * 9, keys=[b"k"] * 9, timestamps=0, codec=Codec.ZSTD))

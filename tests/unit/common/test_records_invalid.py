@@ -28,7 +28,7 @@ INVALID: dict[str, tuple[dict[int, tuple[int, int, bytes]], dict[str, int]]] = {
     "null key with bytes": ({1: (0, 1, b"\2"), 2: (1, 2, b"\1\1"), 12: (0, 2, b"ab")}, {}),
     "timestamp above the maximum": ({0: (1, 2, b"\0\6")}, {"max_timestamp": 5}),
     "constant timestamp above the maximum": ({0: (0, 6, b"")}, {"max_timestamp": 5}),
-    "64-bit timestamp above the maximum": ({0: (8, 16, bytes(8) + b"\xff" * 8)}, {"max_timestamp": 2**62}),
+    "64-bit timestamp above the maximum": ({0: (8, 16, bytes(8) + b"\xff" * 8)}, {"max_timestamp": 2**40}),
     "offsets that stand still": ({5: (1, 2, b"\1\1")}, {"last_offset_delta": 5}),
     "offsets that go back": ({5: (1, 2, b"\2\1")}, {"last_offset_delta": 5}),
     "offsets beyond the last": ({5: (1, 2, b"\1\6")}, {"last_offset_delta": 5}),
@@ -46,6 +46,8 @@ INVALID: dict[str, tuple[dict[int, tuple[int, int, bytes]], dict[str, int]]] = {
         {6: (1, 2, b"\1\1"), 8: (0, 2, b"\0\0"), 9: (0, 0, b"")},
         {},
     ),
+    "header bytes but no headers": ({6: (1, 2, b"\0\0"), 9: (0, 1, b""), 11: (0, 1, b"a")}, {}),
+    "header sizes but no headers": ({6: (1, 2, b"\0\0"), 7: (1, 1, b"\0")}, {}),
     "null header value with bytes": (
         {6: (0, 1, b""), 8: (0, 1, b"\1"), 9: (0, 1, b""), 11: (0, 2, b"ab")},
         {},
@@ -75,7 +77,13 @@ def test_decoder_raises_corrupt_batch_when_columns_contradict(
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_decoder_raises_corrupt_batch_when_the_block_is_not_what_the_codec_says(codec: Codec) -> None:
     columns = {4: (0, 500, b""), 13: (0, 1000, bytes(1000))}
-    for block in (b"", b"\0" * 40, b"garbage that no codec wrote", compress(codec, bytes(999)), b"\xff" * 200):
+    for block in (
+        b"",
+        b"\0" * 40,
+        b"garbage that no codec wrote",
+        compress(codec, bytes(999)),
+        b"\xff" * 200,
+    ):
         data = forge(columns, record_count=2, attributes=codec, block=block)
         check_batch(data)
         with pytest.raises(TailraceError) as caught:

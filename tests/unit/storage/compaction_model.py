@@ -127,8 +127,10 @@ class SmallLog:
         self._write(data)
         return base
 
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+    def end_transaction(self, producer_id: int, *, commit: bool, fence: bool = False) -> None:
+        """Write the marker; with `fence` it raises the producer's epoch, as after a timeout."""
         producer = self.producers[producer_id]
+        producer.epoch += fence
         for offset in producer.in_transaction:
             self.status[offset] = COMMITTED if commit else ABORTED
         self._write(
@@ -241,7 +243,7 @@ class SmallLog:
         """Take the segments from the files found after a crash, as opening a log does."""
         self.files = files
         recover_swaps(files, DIRECTORY)
-        content = {path: data for path, data in files.files_below(DIRECTORY).items()}
+        content = files.files_below(DIRECTORY)
         bases = sorted(int(path[-24:-4]) for path in content if path.endswith(".log"))
         ends = [*bases[1:], self.end_offset]
         self.segments = [
@@ -323,6 +325,8 @@ class SmallLog:
         assert self.read_committed() == [record for record in visible if record.offset in left]
         assert final_state(self.read_committed()) == final_state(visible)
         self._check_removed(visible, left)
+        for offset in left:
+            assert offset >= self.checkpoint or self.status[offset] != ABORTED
         self._check_producers()
 
     def _check_removed(self, visible: list[Written], left: set[int]) -> None:

@@ -1,0 +1,189 @@
+"""Checking a log directory, or one partition in it, from the first byte to the last.
+
+Reads only, takes no lock, and never raises because of what the files hold: that is what findings are for.
+`tailrace log verify` shows them. The directory's own files say how its logs are to be judged: the checkpoint
+up to where they were synced, the journal what a crash left to be written back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.storage.directory import (
+    CHECKPOINT_FILE,
+    CHECKPOINT_VERSION,
+    CORRUPT_SUFFIX,
+    DELETE_SUFFIX,
+    DIRECTORY_FILE,
+    Checkpoint,
+    read_checkpoint,
+)
+from tailrace.cluster.storage.files import Files, storage_error
+from tailrace.cluster.storage.findings import Finding, Report, Tally
+from tailrace.cluster.storage.inspect import Kind, Target, list_partition
+from tailrace.cluster.storage.journal import FILE_NAMES, LogKey, read_redo
+from tailrace.cluster.storage.recovery import read_identity
+from tailrace.cluster.storage.statefile import read_state
+from tailrace.cluster.storage.verify_log import Circumstances, LogCheck
+
+Patches = dict[int, list[tuple[int, bytearray]]]
+
+
+class _Surroundings(NamedTuple):
+    """What the log directory says about the partitions in it."""
+
+    checkpoint: Checkpoint
+    redo: dict[LogKey, Patches]
+
+
+class Verification:
+    """One check of `target`. `run` yields the count of each partition when it is done with it."""
+
+    def __init__(
+        self,
+        files: Files,
+        target: Target,
+        *,
+        deep: bool = True,
+        on_finding: Callable[[Finding], None],
+        on_bytes: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        if target.kind is Kind.SEGMENT:
+            raise TailraceError(
+                ErrorCode.INVALID_REQUEST,
+                f"{target.path} is one segment, and what is right in it depends on its neighbours. Give the "
+                "directory that it is in.",
+            )
+        self._files = files
+        self._target = target
+        self._deep = deep
+        self._on_finding = on_finding
+        self._on_bytes = on_bytes
+        self.total = Tally("total")
+
+    def size(self) -> int:
+        """How many bytes of segments there are to be read; about, if the directory is in use."""
+        total = 0
+        for path in self._target.partitions:
+            with contextlib.suppress(OSError):
+                total += sum(segment.size for segment in list_partition(self._files, path).segments)
+        return total
+
+    def run(self) -> Iterator[Tally]:
+        surroundings = self._check_directory()
+        for path in self._target.partitions:
+            tally = Tally(path.rpartition("/")[2])
+            report = Report(tally, self._on_finding)
+            try:
+                LogCheck(
+                    self._files,
+                    path,
+                    self._circumstances(surroundings, path),
+                    report,
+                    deep=self._deep,
+                    on_bytes=self._on_bytes,
+                ).run()
+            except FileNotFoundError:
+                report.note(path, "went while it was read: the partition has been deleted or moved")
+            except OSError as error:
+                report.error(error.filename or path, str(storage_error("reading", error).args[0]))
+            self.total.add(tally)
+            yield tally
+
+    def _circumstances(self, surroundings: _Surroundings, path: str) -> Circumstances:
+        checkpoint = surroundings.checkpoint
+        saved = checkpoint.logs.get(path.rpartition("/")[2])
+        patches: Patches = {}
+        if surroundings.redo:
+            try:
+                identity = read_identity(self._files, path)
+                key = LogKey(identity.topic_id, identity.topic_partition.partition)
+                patches = surroundings.redo.get(key, {})
+            except (FileNotFoundError, TailraceError):
+                pass  # The check of the partition says so.
+        return Circumstances(checkpoint.clean and saved is not None, saved, patches)
+
+    # The directory's own files.
+
+    def _check_directory(self) -> _Surroundings:
+        path = self._target.directory
+        report = Report(Tally("directory"), self._on_finding)
+        if path is None:
+            report.note(
+                self._target.path,
+                "is in no log directory: without checkpoint and journal, every broken end counts as torn "
+                "unless a later batch proves otherwise",
+            )
+            self.total.add(report.tally)
+            return _Surroundings(Checkpoint(False, 0, {}), {})
+        self._check_identity(path, report)
+        checkpoint = self._read_checkpoint(path, report)
+        redo: dict[LogKey, Patches] = {}
+        if not checkpoint.clean:
+            report.note(path, "was not shut down cleanly, or is in use: the next start recovers its logs")
+            redo = self._check_journal(path, report)
+        for name in self._target.set_aside:
+            report.note(f"{path}/{name}", _why_set_aside(name))
+        self.total.add(report.tally)
+        return _Surroundings(checkpoint, redo)
+
+    def _check_identity(self, directory: str, report: Report) -> None:
+        path = f"{directory}/{DIRECTORY_FILE}"
+        try:
+            _, body = read_state(self._files, path, "directory", 1)
+            UUID(body["directory_id"])
+        except FileNotFoundError:
+            report.warn(path, "is missing; the next start gives the directory a new id")
+        except TailraceError as error:
+            report.error(path, str(error.args[0]))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            report.error(path, "holds no usable directory_id. Restore the file from a backup")
+
+    def _read_checkpoint(self, directory: str, report: Report) -> Checkpoint:
+        path = f"{directory}/{CHECKPOINT_FILE}"
+        try:
+            read_state(
+                self._files,
+                path,
+                "checkpoint",
+                CHECKPOINT_VERSION,
+                remedy="No data is in it: the next start scans all logs instead.",
+            )
+            return read_checkpoint(self._files, directory)
+        except FileNotFoundError:
+            report.warn(path, "is missing; the next start scans all logs")
+        except TailraceError as error:
+            report.warn(path, str(error.args[0]))
+        return Checkpoint(False, 0, {})
+
+    def _check_journal(self, directory: str, report: Report) -> dict[LogKey, Patches]:
+        redo = read_redo(self._files, directory)
+        where = f"{directory}/{FILE_NAMES[0]}"
+        if redo.damaged_frames:
+            report.warn(
+                where,
+                f"{redo.damaged_frames} of the journals' live frames are damaged; what they held counts only "
+                "if it reached the segments",
+            )
+        by_log: dict[LogKey, Patches] = {}
+        for write in redo.writes:
+            patches = by_log.setdefault(write.log, {}).setdefault(write.segment_base, [])
+            if patches and patches[-1][0] + len(patches[-1][1]) == write.position:
+                patches[-1][1].extend(write.data)
+            else:
+                patches.append((write.position, bytearray(write.data)))
+        if redo.writes:
+            report.note(where, f"the journals hold {len(redo.writes)} writes, which the next start repeats")
+        return by_log
+
+
+def _why_set_aside(name: str) -> str:
+    if name.endswith(DELETE_SUFFIX):
+        return "is a deleted partition, which the node removes; not checked"
+    if name.endswith(CORRUPT_SUFFIX):
+        return "is a damaged partition that was replaced; not checked. Remove it when nobody needs it"
+    return "holds no log: the node never finished creating it, or somebody else put it there; not checked"
