@@ -154,8 +154,7 @@ class _Dump:
 
     def _batch(self, segment: SegmentFile, found: FoundBatch) -> Iterator[Event]:
         header = found.header
-        is_whole = found.problem is None
-        if is_whole and header.last_offset < self._options.first:
+        if found.intact and header.last_offset < self._options.first:
             return
         if not self._options.records:
             self._left -= 1
@@ -181,10 +180,10 @@ class _Dump:
             "control": header.is_control,
             "delete_horizon": header.delete_horizon,
             "uncompressed_size": header.uncompressed_size,
-            "crc_ok": is_whole,
+            "crc_ok": found.intact,
             "problem": found.problem,
         }
-        if is_whole and (header.is_control or self._options.records):
+        if found.intact and (header.is_control or self._options.records):
             try:
                 yield from self._content(Batch(found.data, header))
             except TailraceError as error:

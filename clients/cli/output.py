@@ -51,7 +51,7 @@ def readable(text: str) -> str:
 
 
 def format_bytes(data: bytes | None, wanted: Format) -> Any:
-    """A value for JSON: null, a string, or with Format.JSON what the bytes say (a string if they are none)."""
+    """A value for JSON: null, a string, or with Format.JSON what the bytes say (if it is JSON at all)."""
     if data is None:
         return None
     if wanted is Format.HEX:

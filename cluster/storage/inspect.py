@@ -86,12 +86,14 @@ class PartitionFiles(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """A batch whose header is right. With a `problem`, only its first 32 bytes can be believed."""
+    """A batch whose first 32 bytes are right; the rest can be believed if it is `intact`."""
 
     position: int
     header: BatchHeader
     data: bytes
+    intact: bool
     problem: str | None
+    """What is wrong with it: damage, or an offset that does not follow."""
 
 
 class Damage(NamedTuple):
@@ -280,12 +282,11 @@ def _judge(position: int, header: BatchHeader, data: bytes, expected: int) -> Fo
     try:
         check_batch(data)
     except TailraceError as error:
-        return FoundBatch(position, header, data, reason(error))
+        return FoundBatch(position, header, data, False, reason(error))
     if header.base_offset < expected:
-        return FoundBatch(
-            position, header, data, f"it has offset {header.base_offset} where {expected} or more was due"
-        )
-    return FoundBatch(position, header, data, None)
+        problem = f"offset {header.base_offset} where {expected} or more was due"
+        return FoundBatch(position, header, data, True, problem)
+    return FoundBatch(position, header, data, True, None)
 
 
 def reason(error: TailraceError) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -132,6 +132,12 @@ def open_log(
         producers = _recover(opening, directory, identity, config, found, point, own)
     log_start = max(identity.log_start_offset, found.segments[0].base_offset)
     end = found.segments[-1].next_offset
+    if end < log_start and config.flush != "commit":
+        # The power took unsynced records that had been deleted anyway: nothing is left before the start.
+        _remove_segments(opening, found.segments)
+        found.segments = [_first_segment(opening, directory, log_start, config)]
+        found.epochs.truncate_end(0)
+        end = log_start
     promised = log_start
     if saved is not None and own.epochs is not None and saved.rewrites == own.rewrites:
         promised = max(promised, saved.point.offset)
@@ -205,6 +211,14 @@ def _first_segment(opening: Opening, directory: str, base: int, config: TopicCon
         pass
     opening.files.sync_dir(directory)
     return segment
+
+
+def _remove_segments(opening: Opening, segments: Sequence[Segment]) -> None:
+    """The last first: a crash on the way leaves a shorter log, not one with a hole."""
+    for segment in reversed(segments):
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            opening.files.remove(segment.sibling(suffix))
+        opening.handles.forget(segment.path)
 
 
 def _read_log_state(files: Files, directory: str) -> _SavedState:
@@ -337,6 +351,8 @@ class _Scanner:
             segments[number] = fresh
             scanned.append(fresh)
             problem = self._scan(fresh, segment.size)
+            if problem is None and number + 1 < len(segments):
+                problem = self._check_adjacent(fresh, segments[number + 1])
             expected = fresh.next_offset
             if problem is not None:
                 broken = Place(expected, fresh.size)
@@ -344,23 +360,19 @@ class _Scanner:
                 break
             position = 0
             number += 1
-            if number < len(segments):
-                self._require_adjacent(fresh, segments[number])
         if broken is not None:
             self._cut(number, broken)
         for segment in scanned:
             if segment in segments:
                 self._save(segment)
 
-    def _require_adjacent(self, segment: Segment, following: Segment) -> None:
-        """Only cleaning leaves offsets without records; elsewhere a gap is a lost end."""
+    def _check_adjacent(self, segment: Segment, following: Segment) -> str | None:
+        """Only cleaning, here or at the leader, leaves offsets without records; else a gap is a lost end."""
         if segment.next_offset < following.base_offset:
             if not self._config.compacted and not self._gaps:
-                raise segment.damaged(
-                    segment.size,
-                    f"it ends at {segment.next_offset}, the next segment begins at {following.base_offset}",
-                )
+                return f"it ends at {segment.next_offset}, the next segment begins at {following.base_offset}"
             segment.next_offset = following.base_offset
+        return None
 
     def _reopened(self, segment: Segment, place: Place) -> Segment:
         """The segment as it was at `place`: indexes up to there from their files, the rest by scanning."""
@@ -451,11 +463,9 @@ class _Scanner:
         """Remove everything behind the broken place, the last segment first."""
         segments = self._found.segments
         files, handles = self._opening.files, self._opening.handles
-        for later in reversed(segments[number + 1 :]):
-            self._found.cut += later.size
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TXN_INDEX_SUFFIX):
-                files.remove(later.sibling(suffix))
-            handles.forget(later.path)
+        later = segments[number + 1 :]
+        self._found.cut += sum(segment.size for segment in later)
+        _remove_segments(self._opening, later)
         del segments[number + 1 :]
         segment = segments[number]
         with handles.borrow(segment.path, write=True) as file:

@@ -298,7 +298,7 @@ class LogCheck:
     # Batches.
 
     def _take(self, segment: SegmentFile, found: FoundBatch, aborted: list[AbortedTransaction]) -> None:
-        position, header, data, _ = found
+        position, header, data, *_ = found
         self._tally.batches += 1
         if not header.is_control:
             self._tally.records += header.record_count

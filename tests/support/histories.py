@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 
-from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.common.errors import TailraceError
 from tailrace.cluster.common.storage_config import StorageConfig
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
@@ -55,6 +55,12 @@ class Books:
     @property
     def latest(self) -> Version:
         return self.versions[-1]
+
+    def promise_nothing(self) -> None:
+        """Under flush=os a power cut may take whatever was not synced yet."""
+        self.exists_promised = False
+        for version in self.versions:
+            version.acked = 0
 
     def appended(self, base: int, values: list[bytes | None]) -> Version:
         version = self.latest
@@ -300,7 +306,3 @@ class History:
         for table in (self._sequences, self._epochs):
             for key in [key for key in table if key[0] == partition]:
                 del table[key]
-
-
-def is_retriable_end(error: TailraceError) -> bool:
-    return error.code in (ErrorCode.STORAGE_ERROR, ErrorCode.NOT_LEADER)

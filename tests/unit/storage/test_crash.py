@@ -16,19 +16,22 @@ from tests.support.histories import PLAIN, SMALL, History
 OS_FLUSH = TopicConfig(segment_bytes=2000, index_interval_bytes=200, flush="os")
 
 
-def steps_of(seed: int, length: int) -> int:
+def steps_of(seed: int, length: int, topic: TopicConfig = PLAIN) -> int:
     files = FaultFiles(Random(seed))
-    History(files, seed, steps=length).run()
+    History(files, seed, steps=length, topic=topic).run()
     return files.steps
 
 
-def cut_power(seed: int, length: int, step: int, *, kill: bool = False) -> None:
+def cut_power(seed: int, length: int, step: int, *, kill: bool = False, topic: TopicConfig = PLAIN) -> None:
     files = FaultFiles(Random(seed))
     files.crash_after(step)
-    history = History(files, seed, steps=length)
+    history = History(files, seed, steps=length, topic=topic)
     with contextlib.suppress(PowerLost):
         history.run()
     survivors = [files.kill()] if kill else [files.crash(Random(f"{seed}/{step}/{draw}")) for draw in range(2)]
+    if topic.flush == "os" and not kill:
+        for books in history.books.values():
+            books.promise_nothing()
     for draw, disk in enumerate(survivors):
         where = f"seed {seed}, {length} operations, power lost at step {step}, draw {draw}, kill {kill}"
         check_disk(disk, history, where)
@@ -76,6 +79,16 @@ def test_log_keeps_acknowledged_records_when_power_is_cut_somewhere_in_a_long_hi
     total = steps_of(seed, length)
     for step in Random(seed).sample(range(1, total + 1), 4):
         cut_power(seed, length, step)
+
+
+@pytest.mark.parametrize("kill", [True, False])
+@pytest.mark.parametrize("seed", range(2000, 2010))
+def test_log_is_a_whole_prefix_after_a_crash_when_flush_is_left_to_the_system(seed: int, kill: bool) -> None:
+    """A killed process loses nothing; a power cut may take the end of the log, and nothing else."""
+    length = 100
+    total = steps_of(seed, length, OS_FLUSH)
+    for step in Random(seed).sample(range(1, total + 1), 8):
+        cut_power(seed, length, step, kill=kill, topic=OS_FLUSH)
 
 
 def test_history_loses_nothing_when_power_is_never_cut() -> None:
