@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -252,12 +253,16 @@ def _sizes_and_offsets(
             piece = piece.astype(np.uint32)
         pieces.append(piece)
     sizes = _joined(pieces, np.uint8)
-    ends = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=ends[1:])
+    # One-byte sizes of so few rows cannot leave 32 bits; any others are added up in 64 before they are cut.
+    narrow = sizes.itemsize == 1 and len(sizes) < 1 << 23
+    ends = np.empty(len(sizes) + 1, np.int32 if narrow else np.int64)
+    ends[0] = 0
+    np.add.accumulate(sizes, out=ends[1:], dtype=ends.dtype)
     # Each batch's sizes must add up to its own bytes, not only all of them together.
-    if not np.array_equal(ends[np.cumsum(counts)], np.cumsum(lengths)):
-        raise corrupt(f"the sizes of a batch's {places.what}s do not add up to their bytes")
-    return sizes, _py_buffer(ends.astype(np.int32))
+    for end, expected in zip(accumulate(counts), accumulate(lengths), strict=True):
+        if int(ends[end]) != expected:
+            raise corrupt(f"the sizes of a batch's {places.what}s do not add up to their bytes")
+    return sizes, _py_buffer(ends if narrow else ends.astype(np.int32))
 
 
 def _bitmap(

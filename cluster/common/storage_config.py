@@ -169,9 +169,9 @@ class StorageConfig(Settings):
     log_index_size_max_bytes: int = setting(
         Integer(64, MAX_INT), 10 * _MIB, _TOPIC_DEFAULT.format("segment.index.bytes"), runtime=True
     )
-    log_max_open_files: int = setting(
-        Integer(16, MAX_INT),
-        512,
+    log_max_open_files: int | None = setting(
+        Optional(Integer(16, MAX_INT), "half of the process's limit, at most 4096"),
+        None,
         "How many segment files are kept open at once; those used longest ago are closed first.",
     )
     log_message_timestamp_after_max_ms: int = setting(

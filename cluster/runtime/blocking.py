@@ -86,8 +86,8 @@ class ThreadBlocking:
         except BaseException as error:
             first = error
         for future in futures:
-            error = future.exception()
-            first = first or error
+            failed = future.exception()
+            first = first or failed
         if first is not None:
             raise first
 

@@ -14,7 +14,6 @@ from tailrace.cluster.storage.core.producers import ProducerStates
 from tailrace.cluster.storage.files import Files
 from tailrace.cluster.storage.segment import PRODUCERS_SUFFIX, Segment, offset_name
 
-
 SnapshotReader = Callable[[int], bytes]
 """The snapshot at an offset; FileNotFoundError when there is none."""
 

@@ -28,7 +28,6 @@ from tailrace.cluster.storage.journal import Journal, LogKey, read_redo
 from tailrace.cluster.storage.log import Log, LogState
 from tailrace.cluster.storage.logfiles import (
     PARTITION_FILE,
-    RecoveryPoint,
     partition_body,
 )
 from tailrace.cluster.storage.recovery import Identity, Opened, Opening, SavedPoint, open_log, read_identity
@@ -86,6 +85,8 @@ class LogDirectory:
         self.failure: TailraceError | None = None
         self.on_failure: Callable[[LogDirectory, TailraceError], None] | None = None
         self.now_ms = 0
+        self._corrupt_points: dict[str, list[int | str]] = {}
+        self._closing: Job | None = None
         self._removals: list[tuple[int, str]] = []
         self._saved_checkpoint: dict[str, list[int | str]] | None = None
         make_durable_dirs(files, path)
@@ -166,7 +167,7 @@ class LogDirectory:
                         f"{path} holds segments but no {PARTITION_FILE}. Move the directory away; the "
                         "replica is then fetched again from another broker.",
                     ) from None
-                self.remove_later([path], 0)  # Its creation never finished, so nothing was ever in it.
+                self.files.remove_tree(path)  # Its creation never finished, so nothing was ever in it.
         return found
 
     def _redo(self, writes: Sequence[Any], identities: dict[str, Identity]) -> int:
@@ -203,13 +204,16 @@ class LogDirectory:
         def open_one(name: str) -> None:
             identity = identities[name]
             config = config_of(identity.topic_partition.topic)
+            saved = checkpoint.logs.get(name)
+            if saved is not None and saved.topic_id != identity.topic_id:
+                saved = None
             try:
-                saved = checkpoint.logs.get(name)
-                if saved is not None and saved.topic_id != identity.topic_id:
-                    saved = None
                 opened[name] = open_log(opening, f"{self.path}/{name}", identity, config, saved)
             except TailraceError as error:
                 self.corrupt[identity.topic_partition] = error
+                if saved is not None:
+                    # What it had promised stays on record, or a later start would find nothing missing.
+                    self._corrupt_points[name] = list(saved.to_json())
 
         names = sorted(identities)
         threads = 1 if opening.clean else self.config.num_recovery_threads_per_data_dir
@@ -290,17 +294,26 @@ class LogDirectory:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.topic_partition} has been deleted here"
             )
         )
-        self._set_aside(log.directory, f".{log.key.topic_id.hex()}{DELETE_SUFFIX}", log)
-
-    def _set_aside(self, directory: str, suffix: str, log: Log) -> None:
-        target = directory + suffix
+        directory, key, delay_ms = log.directory, log.key, log.config.file_delete_delay_ms
+        dirty = log.files.paths_since_recovery_point(log.segments)
+        moved: list[str] = []
 
         def work() -> None:
+            # The same replica may come back here: what the journal holds must not be redone into it.
+            self.writer.void(key, [path for path in dirty if self.files.exists(path)])
+            target = self._free_name(directory, DELETE_SUFFIX)
             self.files.rename(directory, target)
             self.files.sync_dir(self.path)
             self.handles.forget_tree(directory)
+            moved.append(target)
 
-        self.writer.queue_call(work, lambda: self.remove_later([target], log.config.file_delete_delay_ms))
+        self.writer.queue_call(work, lambda: self.remove_later(moved, delay_ms))
+
+    def _free_name(self, directory: str, suffix: str) -> str:
+        number = 0
+        while self.files.exists(f"{directory}.{number}{suffix}"):
+            number += 1
+        return f"{directory}.{number}{suffix}"
 
     def replace_corrupt(self, topic_partition: TopicPartition, config: TopicConfig, *, now_ms: int) -> Log:
         """An empty log in the place of a damaged one, to be filled from another replica.
@@ -309,12 +322,10 @@ class LogDirectory:
         """
         self.check_online()
         del self.corrupt[topic_partition]
+        self._corrupt_points.pop(str(topic_partition), None)
         directory = f"{self.path}/{topic_partition}"
         identity = read_identity(self.files, directory)
-        target, number = f"{directory}.0{CORRUPT_SUFFIX}", 0
-        while self.files.exists(target):
-            number += 1
-            target = f"{directory}.{number}{CORRUPT_SUFFIX}"
+        target = self._free_name(directory, CORRUPT_SUFFIX)
         self.files.rename(directory, target)
         self.files.sync_dir(self.path)
         self.handles.forget_tree(directory)
@@ -352,16 +363,8 @@ class LogDirectory:
         self.writer.queue_call(lambda: self._write_checkpoint(logs, clean=False), done)
 
     def _checkpoint_logs(self) -> dict[str, list[int | str]]:
-        return {
-            str(log.topic_partition): [
-                log.key.topic_id.hex(),
-                *log.files.recovery_point,
-                log.high_watermark,
-                log.cleaned_to,
-                log.files.rewrites,
-            ]
-            for log in self.logs.values()
-        }
+        logs = {str(log.topic_partition): list(_point_of(log).to_json()) for log in self.logs.values()}
+        return logs | self._corrupt_points
 
     def _write_checkpoint(self, logs: dict[str, list[int | str]], *, clean: bool) -> None:
         body = {"clean": clean, "generation": self._journal.generation, "logs": logs}
@@ -381,12 +384,19 @@ class LogDirectory:
         """Take the directory offline: what its files hold is no longer known."""
         if self.failure is not None:
             return
+        self._shut(error)
+        if self.on_failure is not None:
+            self.on_failure(self, error)
+
+    def _shut(self, error: TailraceError) -> None:
         self.failure = error
         self.touched.clear()
         for log in self.logs.values():
             log.fail(error)
-        if self.on_failure is not None:
-            self.on_failure(self, error)
+        closing, self._closing = self._closing, None
+        if closing is not None:
+            self._release()
+            closing()
 
     def close(self, done: Job) -> None:
         """Shut down cleanly: save everything, then say so in the checkpoint."""
@@ -394,13 +404,14 @@ class LogDirectory:
             self._release()
             done()
             return
+        self._closing = done
         for log in [log for log in self.logs.values() if log.files.unsaved]:
             log.files.checkpoint()
-        self.writer.queue_call(_nothing, lambda: self._close_journal(done))
+        self.writer.queue_call(_nothing, self._close_journal)
 
-    def _close_journal(self, done: Job) -> None:
+    def _close_journal(self) -> None:
         if self.writer.releasing:
-            self.writer.queue_call(_nothing, lambda: self._close_journal(done))
+            self.writer.queue_call(_nothing, self._close_journal)
             return
         logs = self._checkpoint_logs()
 
@@ -411,10 +422,7 @@ class LogDirectory:
             self._write_checkpoint(logs, clean=True)
 
         def closed() -> None:
-            error = TailraceError(ErrorCode.STORAGE_ERROR, f"log directory {self.path} is closed")
-            self.fail(error)
-            self._release()
-            done()
+            self._shut(TailraceError(ErrorCode.STORAGE_ERROR, f"log directory {self.path} is closed"))
 
         self.writer.queue_call(work, closed)
 
@@ -428,10 +436,7 @@ def read_checkpoint(files: Files, directory: str) -> Checkpoint:
     """The saved recovery points; a damaged or missing file means that nothing is known."""
     try:
         _, body = read_state(files, f"{directory}/{CHECKPOINT_FILE}", "checkpoint", CHECKPOINT_VERSION)
-        logs = {
-            name: SavedPoint(bytes.fromhex(topic_id), RecoveryPoint(*values[:3]), *values[3:])
-            for name, (topic_id, *values) in body["logs"].items()
-        }
+        logs = {name: SavedPoint.from_json(values) for name, values in body["logs"].items()}
         return Checkpoint(bool(body["clean"]), int(body["generation"]), logs)
     except FileNotFoundError:
         return Checkpoint(False, 0, {})
@@ -439,6 +444,13 @@ def read_checkpoint(files: Files, directory: str) -> Checkpoint:
         if isinstance(error, TailraceError) and error.code is ErrorCode.UNSUPPORTED_VERSION:
             raise
         return Checkpoint(False, 0, {})
+
+
+def _point_of(log: Log) -> SavedPoint:
+    files = log.files
+    return SavedPoint(
+        log.key.topic_id, files.recovery_point, log.high_watermark, log.cleaned_to, files.rewrites
+    )
 
 
 def _each(call: Callable[[str], None], names: Sequence[str]) -> Job:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import resource
 import threading
 from collections import OrderedDict
@@ -141,6 +142,12 @@ class HandleCache:
         with self._lock:
             handle = self._by_path.get(path)
             return handle is not None and handle.dirty
+
+    def oldest_dirty(self, count: int) -> list[str]:
+        """Up to `count` paths to sync when too many files are open: those dirty ones opened longest ago."""
+        with self._lock:
+            dirty = (handle.path for handle in self._by_path.values() if handle.dirty and not handle.borrows)
+            return list(itertools.islice(dirty, count))
 
     def sync(self, path: str) -> None:
         """Sync the file through the handle that wrote it; it stays dirty if that fails."""

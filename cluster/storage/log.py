@@ -12,14 +12,21 @@ Invariants
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tailrace.cluster.common.batch import LEADER_PART_SIZE, BatchHeader, check_batch, leader_part, restamp
+from tailrace.cluster.common.batch import (
+    LEADER_PART_SIZE,
+    BatchHeader,
+    check_batch,
+    leader_part,
+    parse_header,
+    restamp,
+)
 from tailrace.cluster.common.codecs import Codec
 from tailrace.cluster.common.control import Marker, decode_markers
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
@@ -118,7 +125,8 @@ class Log:
         self.files = LogFiles(self, state.snapshots, state.rewrites)
         self._load_producers = state.producers
         self._producers: ProducerStates | None = None
-        self._waiters: deque[tuple[int, DurableCallback]] = deque()
+        self._waiters: list[tuple[int, int, DurableCallback]] = []
+        self._waiters_ever = 0
 
     @property
     def active(self) -> Segment:
@@ -188,9 +196,13 @@ class Log:
     def append_as_follower(self, chunk: Bytes, *, now_ms: int) -> int:
         """Take over batches as the leader numbered them, all or none; returns the new end offset."""
         self._check_writable()
-        headers, markers = self._check_chunk(chunk)
+        expected = self._follow_from(chunk)
+        headers, markers = self._check_chunk(chunk, expected)
         if not headers:
             return self.end_offset
+        if expected < self.end_offset:
+            self.truncations += 1
+            self.files.reset(expected, log_start=self.log_start_offset, now_ms=now_ms, done=None)
         data = bytearray(chunk)
         for header, position in _positions(headers):
             restamp(data, position, self._span(header.base_offset))
@@ -199,7 +211,7 @@ class Log:
         position = 0
         view = memoryview(data)
         for number, header in enumerate(headers):
-            if number > first and self._must_roll(header, now_ms, extra=position - start):
+            if number > first and self._must_roll(header, now_ms, headers[first], position - start):
                 self._queue(headers[first:number], markers[first:number], [view[start:position]], now_ms)
                 start, first = position, number
             if number == first:
@@ -208,12 +220,29 @@ class Log:
         self._queue(headers[first:], markers[first:], [view[start:position]], now_ms)
         return self.end_offset
 
-    def _check_chunk(self, chunk: Bytes) -> tuple[list[BatchHeader], list[tuple[Marker, ...]]]:
+    def _follow_from(self, chunk: Bytes) -> int:
+        """The offset at which a fetched chunk must begin.
+
+        That is the end of the log, except for an empty log whose start lies inside a batch of the leader's
+        (records were deleted up to there): it takes the whole batch, as the leader has it.
+        """
+        if len(self.segments) == 1 and self.active.size == 0 and len(chunk):
+            first = parse_header(chunk)
+            if first.base_offset < self.end_offset <= first.last_offset:
+                return first.base_offset
+        return self.end_offset
+
+    def _check_chunk(self, chunk: Bytes, expected: int) -> tuple[list[BatchHeader], list[tuple[Marker, ...]]]:
         headers: list[BatchHeader] = []
         markers: list[tuple[Marker, ...]] = []
-        position, expected, epoch = 0, self.end_offset, self.epochs.latest
+        position, epoch = 0, self.epochs.latest
         while position < len(chunk):
             header = check_batch(chunk, position)
+            if header.leader_epoch < 0:
+                raise TailraceError(
+                    ErrorCode.INVALID_RECORD,
+                    f"{self.topic_partition}: a fetched batch has no leader epoch: no leader has numbered it",
+                )
             if header.base_offset < expected or header.leader_epoch < epoch:
                 raise TailraceError(
                     ErrorCode.DIVERGED_LOG,
@@ -235,11 +264,12 @@ class Log:
         now_ms: int,
     ) -> None:
         segment = self.active
+        producers = self.producers  # Loaded from the log as it is before this append, if not yet.
         start = segment.size
         for header, ended in zip(headers, markers, strict=True):
             self.epochs.assign(header.leader_epoch, header.base_offset)
             segment.add(header, base_offset=header.base_offset, timestamp=header.largest_timestamp)
-            for aborted in self.producers.apply(header, now_ms=now_ms, markers=ended):
+            for aborted in producers.apply(header, now_ms=now_ms, markers=ended):
                 segment.aborted.append(aborted)
         size = segment.size - start
         segment.in_flight.append(InFlight(start, segment.size, buffers))
@@ -312,14 +342,21 @@ class Log:
 
     # Rolling.
 
-    def _must_roll(self, header: BatchHeader, now_ms: int, extra: int = 0) -> bool:
+    def _must_roll(
+        self, header: BatchHeader, now_ms: int, first: BatchHeader | None = None, before: int = 0
+    ) -> bool:
+        """`before` bytes, the first of them in batch `first`, are to go to the active segment already."""
         active = self.segments[-1]
         config = self.config
-        if active.has_room(header, extra, config):
+        if active.has_room(header, before, config):
             return False
+        facts = active.facts()
+        if first is not None:
+            started = first.largest_timestamp if facts.is_empty else facts.first_timestamp
+            facts = facts._replace(size=facts.size + before, first_timestamp=started)
         reason = should_roll(
-            active.facts(),
-            batch_size=header.size + extra,
+            facts,
+            batch_size=header.size,
             batch_last_offset=header.last_offset,
             batch_timestamp=header.largest_timestamp,
             segment_bytes=config.segment_bytes,
@@ -381,11 +418,14 @@ class Log:
             return self.end_offset
         if offset <= self.segments[0].base_offset:
             return self.reset_to(max(offset, 0), now_ms=now_ms, done=done)
-        self.truncations += 1
         segment = reading.segment_holding(self, offset)
         place = segment.place_of(offset)
+        if place.offset < self.log_start_offset:
+            # The cut takes all that had not been deleted; the records before the log start stay deleted.
+            return self.reset_to(self.log_start_offset, now_ms=now_ms, done=done)
         if segment is not self.active and place.position == segment.size:
             place = Place(offset, segment.size)
+        self.truncations += 1
         self.files.truncate(segment, place, now_ms, done)
         self.drop_waiters_beyond(self.end_offset, truncated_waiter(self))
         return self.end_offset
@@ -394,7 +434,7 @@ class Log:
         """Drop everything and go on at `offset`: for a follower that lags behind its leader's log start."""
         self.check_online()
         self.truncations += 1
-        self.files.reset(offset, now_ms, done)
+        self.files.reset(offset, log_start=offset, now_ms=now_ms, done=done)
         self.drop_waiters_beyond(-1, truncated_waiter(self))
         return offset
 
@@ -428,7 +468,8 @@ class Log:
         elif offset <= self.durable_end:
             callback(None)
         else:
-            self._waiters.append((offset, callback))
+            self._waiters_ever += 1
+            heapq.heappush(self._waiters, (offset, self._waiters_ever, callback))
 
     def on_written(self, write: Write, *, synced: bool) -> None:
         if write.truncations != self.truncations or self.failure is not None:
@@ -443,16 +484,27 @@ class Log:
             self.synced_end = write.end_offset
         self._wake(None)
 
+    def on_cut(self, segment: Segment, place: Place, truncations: int) -> None:
+        """A truncation is durable: so is everything that it left, which was written before it."""
+        if truncations != self.truncations or self.failure is not None:
+            return
+        segment.written = max(segment.written, place.position)
+        while segment.in_flight and segment.in_flight[0].end <= segment.written:
+            segment.in_flight.popleft()
+        self.durable_end = max(self.durable_end, place.offset)
+        self.synced_end = max(self.synced_end, place.offset)
+        self._wake(None)
+
     def _wake(self, error: TailraceError | None) -> None:
         waiters = self._waiters
         while waiters and (error is not None or waiters[0][0] <= self.durable_end):
-            waiters.popleft()[1](error)
+            heapq.heappop(waiters)[2](error)
 
     def drop_waiters_beyond(self, offset: int, error: TailraceError) -> None:
-        kept = deque(waiter for waiter in self._waiters if waiter[0] <= offset)
-        dropped = [waiter for waiter in self._waiters if waiter[0] > offset]
-        self._waiters = kept
-        for _, callback in dropped:
+        dropped = sorted(waiter for waiter in self._waiters if waiter[0] > offset)
+        self._waiters = [waiter for waiter in self._waiters if waiter[0] <= offset]
+        heapq.heapify(self._waiters)
+        for _, _, callback in dropped:
             callback(error)
 
     def fail(self, error: TailraceError) -> None:

@@ -372,6 +372,12 @@ class LogFiles:
         save_indexes = self._saving_indexes(place_segment)
         key, path, indexes = log.key, place_segment.path, _index_paths(place_segment)
         reserve = log.config.segment_bytes if log.config.preallocate else 0
+        truncations = log.truncations
+
+        def cut() -> None:
+            log.on_cut(place_segment, place, truncations)
+            if done is not None:
+                done()
 
         def work() -> None:
             home.writer.void(key, [at for at in dirty if home.files.exists(at)])
@@ -389,10 +395,10 @@ class LogFiles:
             home.writer.seal_file(path)
             save_indexes(home.files)
 
-        home.writer.queue_call(work, done)
+        home.writer.queue_call(work, cut)
 
-    def reset(self, offset: int, now_ms: int, done: Job | None) -> None:
-        """Replace all segments by an empty one at `offset`, which becomes the log start."""
+    def reset(self, offset: int, *, log_start: int, now_ms: int, done: Job | None) -> None:
+        """Replace all segments by an empty one at `offset`, at or below the log start."""
         log = self._log
         home = log.home
         dropped = list(log.segments)
@@ -401,13 +407,13 @@ class LogFiles:
         log.segments[:] = [new]
         log.bases[:] = [offset]
         log.end_offset = log.durable_end = log.synced_end = offset
-        log.high_watermark = log.log_start_offset = offset
+        log.high_watermark = log.log_start_offset = log_start
         log.epochs.truncate_end(0)
         log.producers = ProducerStates()
         self.recovery_point = RecoveryPoint(offset, offset, 0)
         self._checkpointed_end = offset
         save_state = self.saving_rewrite(0)
-        body = partition_body(log.topic_partition.topic, log.key.partition, log.key.topic_id, offset)
+        body = partition_body(log.topic_partition.topic, log.key.partition, log.key.topic_id, log_start)
         create = self.creating(new)
         key, directory = log.key, log.directory
 

@@ -51,7 +51,7 @@ class LogManager:
         self.config = config
         self.files = files
         self.blocking = blocking
-        self.handles = HandleCache(files, config.log_max_open_files or None)
+        self.handles = HandleCache(files, config.log_max_open_files)
         self.directories: list[LogDirectory] = []
         self.offline: dict[str, TailraceError] = {}
         self.on_offline: Callable[[str, TailraceError], None] | None = None
@@ -204,8 +204,7 @@ class LogManager:
 
     def _directory_failed(self, directory: LogDirectory, error: TailraceError) -> None:
         self.offline[directory.path] = error
-        if "is closed" not in error.args[0]:
-            events.error("log_directory_offline", path=directory.path, error=str(error))
+        events.error("log_directory_offline", path=directory.path, error=str(error))
         if self.on_offline is not None:
             self.on_offline(directory.path, error)
 

@@ -65,6 +65,15 @@ class SavedPoint(NamedTuple):
     cleaned_to: int
     rewrites: int
 
+    def to_json(self) -> tuple[int | str, ...]:
+        return (self.topic_id.hex(), *self.point, self.high_watermark, self.cleaned_to, self.rewrites)
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> SavedPoint:
+        topic_id, offset, base, position, high_watermark, cleaned_to, rewrites = values
+        point = RecoveryPoint(int(offset), int(base), int(position))
+        return cls(bytes.fromhex(topic_id), point, int(high_watermark), int(cleaned_to), int(rewrites))
+
 
 class _SavedState(NamedTuple):
     """What the log's own state file says; without one (`epochs` is None) the batches are asked."""
@@ -132,8 +141,9 @@ def open_log(
         producers = _recover(opening, directory, identity, config, found, point, own)
     log_start = max(identity.log_start_offset, found.segments[0].base_offset)
     end = found.segments[-1].next_offset
-    if end < log_start and config.flush != "commit":
-        # The power took unsynced records that had been deleted anyway: nothing is left before the start.
+    if end < log_start and (config.flush != "commit" or all(s.size == 0 for s in found.segments)):
+        # Nothing is left before the start: the power took unsynced records that had been deleted anyway,
+        # or the first batch of an emptied log never came.
         _remove_segments(opening, found.segments)
         found.segments = [_first_segment(opening, directory, log_start, config)]
         found.epochs.truncate_end(0)

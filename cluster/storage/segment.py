@@ -164,13 +164,13 @@ class Segment:
 
     # Growing.
 
-    def has_room(self, header: BatchHeader, extra: int, config: TopicConfig) -> bool:
+    def has_room(self, header: BatchHeader, before: int, config: TopicConfig) -> bool:
         """True only when nothing can be a reason to roll; `should_roll` decides the rest of the cases."""
         size, first = self.size, self._first_timestamp
         if size == 0 or first is None or config.segment_jitter_ms or config.compacted:
             return False
         return (
-            size + extra + header.size <= config.segment_bytes
+            size + before + header.size <= config.segment_bytes
             and 0 <= header.largest_timestamp - first <= config.segment_ms
             and header.largest_timestamp >= 0
             and first >= 0

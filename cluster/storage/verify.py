@@ -162,7 +162,7 @@ class Verification:
 
     def _check_journal(self, directory: str, report: Report) -> dict[LogKey, Patches]:
         redo = read_redo(self._files, directory)
-        where = f"{directory}/{FILE_NAMES[0]}"
+        where = f"{directory}/{FILE_NAMES[0]}, {FILE_NAMES[1]}"
         if redo.damaged_frames:
             report.warn(
                 where,

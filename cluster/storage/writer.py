@@ -21,6 +21,8 @@ from tailrace.cluster.runtime.blocking import Blocking, Job
 from tailrace.cluster.storage.handles import HandleCache
 from tailrace.cluster.storage.journal import Journal, JournalWrite, LogKey
 
+_SYNC_EARLY = 64
+
 
 class WriteTarget(Protocol):
     """What the writer has to know of a log, and whom it tells."""
@@ -140,6 +142,7 @@ class DirectoryWriter:
         journaled_paths: list[str] = []
         direct: list[str] = []
         for path, group in _by_path(writes).items():
+            self._bound_open_files()
             size = self._write_segment(path, group)
             if not group[0].sync:
                 continue
@@ -163,6 +166,13 @@ class DirectoryWriter:
         self.stats.direct_syncs += len(direct)
         self.stats.groups += 1
         self._blocking.post(lambda: self._committed(writes))
+
+    def _bound_open_files(self) -> None:
+        """Files with unsynced writes stay open (see HandleCache), so too many of them are synced early."""
+        if self._handles.open_count >= self._handles.limit:
+            paths = self._handles.oldest_dirty(min(_SYNC_EARLY, self._handles.limit // 4))
+            if paths:
+                self._blocking.gather([self._sync_job(path) for path in paths])
 
     def _write_segment(self, path: str, group: list[Write]) -> int:
         buffers = group[0].buffers if len(group) == 1 else [b for write in group for b in write.buffers]

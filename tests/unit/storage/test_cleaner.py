@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from itertools import count
+from functools import partial
+from itertools import chain, repeat
 
 import pytest
 from hypothesis import given, settings
@@ -320,17 +321,17 @@ def test_cleaner_stops_with_named_error_when_a_file_is_short() -> None:
 def test_cleaner_leaves_no_files_when_cancelled_at_any_chunk() -> None:
     log = superseded_log()
     before = log.files.files_below(DIRECTORY)
-    for allowed in count():
-        calls = iter(range(allowed))
-        result = clean(
-            log.job(), log.files, no_limit(), cancelled=lambda calls=calls: next(calls, None) is None
-        )
-        if result is not None:
-            break
-        assert log.files.files_below(DIRECTORY) == before
+    result = None
+    chunks = 0
+    while result is None:
+        answers = chain(repeat(False, chunks), repeat(True))
+        result = clean(log.job(), log.files, no_limit(), cancelled=partial(next, answers))
         assert log.files.open_handles == 0
+        if result is None:
+            assert log.files.files_below(DIRECTORY) == before
+            chunks += 1
     # Both passes over three segments, so the loop above went through at least six chunks.
-    assert allowed >= 6
+    assert chunks >= 6
     discard(log.files, DIRECTORY, result)
     assert log.files.files_below(DIRECTORY) == before
 

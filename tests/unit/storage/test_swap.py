@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import chain, combinations
 from random import Random
 
 import pytest
@@ -188,3 +189,58 @@ def test_plan_moves_old_indexes_before_old_logs_and_new_log_last_when_group_repl
         [Rename(f"{zero}.index.cleaned", f"{zero}.index")],
         [Rename(decided, f"{zero}.log")],
     ]
+
+
+@pytest.mark.parametrize("new_has_aborted", [False, True])
+@pytest.mark.parametrize("old_had_aborted", [False, True])
+def test_plan_survives_when_renames_between_two_syncs_reach_the_disk_in_any_order(
+    old_had_aborted: bool, new_has_aborted: bool
+) -> None:
+    """Stronger than the fault model, which keeps names in order: every subset of one step's renames."""
+    group = SwapGroup(0, 10)
+    disk = {f"{base:020d}{suffix}": f"old {suffix}" for base in (0, 5) for suffix in (".log", ".index")}
+    disk |= {f"{0:020d}{suffix}.cleaned": f"new {suffix}" for suffix in (".log", ".index")}
+    expected = {f"{0:020d}.log": "new .log", f"{0:020d}.index": "new .index"}
+    if old_had_aborted:
+        disk |= {f"{base:020d}.txnindex": "old .txnindex" for base in (0, 5)}
+    if new_has_aborted:
+        disk[f"{0:020d}.txnindex.cleaned"] = "new .txnindex"
+        expected[f"{0:020d}.txnindex"] = "new .txnindex"
+    tried = 0
+    plan = plan_swap(disk, group)
+    for done, step in enumerate(plan):
+        for kept in chain.from_iterable(combinations(step, size) for size in range(len(step) + 1)):
+            after = dict(disk)
+            for renames in [*plan[:done], kept]:
+                move(after, renames)
+            if swap_name(group) not in after and f"{0:020d}.log.cleaned" in after:
+                assert after == disk
+                continue
+            if swap_name(group) in after:
+                for renames in plan_swap(after, group):
+                    move(after, renames)
+            tried += 1
+            assert {name: data for name, data in after.items() if ".deleted" not in name} == expected
+    assert tried >= 10
+
+
+def move(disk: dict[str, str], renames: Iterable[Rename]) -> None:
+    for source, target in renames:
+        disk[target] = disk.pop(source)
+
+
+def test_swap_syncs_directory_after_each_step_when_it_follows_its_plan() -> None:
+    log, result = prepared()
+    before = log.files.dir_syncs[DIRECTORY]
+    plan = plan_swap(names(log.files), result.groups[0])
+    swap(log.files, DIRECTORY, result.groups[:1])
+    assert len(plan) == 5
+    assert log.files.dir_syncs[DIRECTORY] - before == 5
+
+
+def test_cleaned_files_are_durable_when_cleaning_returns() -> None:
+    for seed in range(10):
+        log, result = prepared()
+        before = log.files.files_below(DIRECTORY)
+        assert log.files.crash(Random(seed)).files_below(DIRECTORY) == before
+        assert len(result.segments) == 2
