@@ -39,6 +39,25 @@ def _engine_read(log: Log) -> float:
     return total / MB / (time.perf_counter() - start)
 
 
+class Passes:
+    """Both ways to read the only segment of a log from its beginning to its end."""
+
+    def __init__(self, log: Log, *, cold: bool) -> None:
+        self._log = log
+        self._path = Path(log.active.path)
+        self._cold = cold
+
+    async def bare(self) -> float:
+        if self._cold:
+            _drop_cached(self._path)
+        return _bare_read(self._path)
+
+    async def engine(self) -> float:
+        if self._cold:
+            _drop_cached(self._path)
+        return _engine_read(self._log)
+
+
 def _drop_cached(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -52,8 +71,8 @@ async def sequential_read(run: Run) -> list[Section]:
     rounds = run.pick(15, 5)
     section = Section(
         title="sequential read in chunks of 1 MiB",
-        note="log.read with max_bytes = 1 MiB from the first offset to the last, against os.pread of 1 MiB over"
-        f" the same file. {rounds} passes each, in turn; 'cold' drops the file from the page cache before.",
+        note="log.read with max_bytes = 1 MiB from the first offset to the last, against os.pread of 1 MiB"
+        f" over the same file. {rounds} passes each, in turn; 'cold' drops the file from the page cache before.",
         columns=("log", "bare MB/s", "engine MB/s", "of bare"),
     )
     cases = (
@@ -68,19 +87,9 @@ async def sequential_read(run: Run) -> list[Section]:
                 await engine.fill(log, batch_of_size(batch_size), size)
                 await engine.settled()
                 os.sync()
-                path = Path(log.active.path)
-
-                async def bare() -> float:
-                    if cold:
-                        _drop_cached(path)
-                    return _bare_read(path)
-
-                async def ours() -> float:
-                    if cold:
-                        _drop_cached(path)
-                    return _engine_read(log)
-
-                samples = await interleaved({"bare": bare, "engine": ours}, min(rounds, 5) if cold else rounds)
+                passes = Passes(log, cold=cold)
+                sides: dict[str, Slice] = {"bare": passes.bare, "engine": passes.engine}
+                samples = await interleaved(sides, min(rounds, 5) if cold else rounds)
         ratio = samples.ratio("engine", "bare")
         section.rows.append((name, samples.median("bare"), samples.median("engine"), ratio))
         section.at_least(f"{name}, of bare", ratio, 0.85)
@@ -126,18 +135,18 @@ async def offset_lookup(run: Run) -> list[Section]:
     section = Section(
         title=f"offset lookup in {many:,} segments and in {few}",
         note="log.read of one 1 KiB batch at a random offset, segments of 16 batches, everything in the page"
-        f" cache. Warm: indexes loaded. {rounds} slices of {count:,} lookups each, in turn. log.max.open.files is"
-        " 512 in the second row: most lookups then open their segment.",
+        f" cache. Warm: indexes loaded. {rounds} slices of {count:,} lookups each, in turn. In the second row"
+        " log.max.open.files is 512, so that most lookups open their segment.",
         columns=("lookup", f"{few} segments, us", f"{many:,} segments, us", "many / few"),
     )
-    settings = {"topic": {"segment_bytes": BATCHES_A_SEGMENT * KIB, "flush": "os"}}
+    topic = {"segment_bytes": BATCHES_A_SEGMENT * KIB, "flush": "os"}
     with run.place("lookup") as place:
-        async with engine_at(place, files=UnsyncedFiles(), **settings) as engine:
+        async with engine_at(place, files=UnsyncedFiles(), topic=topic) as engine:
             await _build_segments(engine, few)
             await _build_segments(engine, many)
         os.sync()
         for limit, title in ((2 * many, "warm, segments open"), (512, "warm, 512 files open")):
-            async with engine_at(place, log_max_open_files=limit, **settings) as engine:
+            async with engine_at(place, log_max_open_files=limit, topic=topic) as engine:
                 logs = {log.topic_partition.partition: log for log in engine.manager.logs.values()}
                 cold = [_first_lookups(logs[few], few), _first_lookups(logs[many], count)]
                 for segment in logs[many].segments:
@@ -153,7 +162,9 @@ async def offset_lookup(run: Run) -> list[Section]:
             section.rows.append((title, samples.median("few"), samples.median("many"), ratio))
             section.at_most(f"{title}, many / few", ratio, 2)
         ratio = samples.ratio("end", "few")
-        section.rows.append((f"warm, in the last {few} segments", samples.median("few"), samples.median("end"), ratio))
+        section.rows.append(
+            (f"warm, in the last {few} segments", samples.median("few"), samples.median("end"), ratio)
+        )
         section.at_most(f"warm, in the last {few} segments, many / few", ratio, 2)
         section.rows.append(("first in a segment (index is loaded)", *cold, cold[1] / cold[0]))
     return [section]

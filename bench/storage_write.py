@@ -14,6 +14,7 @@ from pathlib import Path
 from slow_sync import SlowSyncFiles
 from support import KIB, MB, MIB, Engine, Run, Section, Slice, batch_of_size, engine_at, interleaved
 
+from tailrace.cluster.common.types import Bytes
 from tailrace.cluster.storage.log import Log
 
 PARTITIONS = 1_000
@@ -27,7 +28,7 @@ class BareFile:
     def __init__(self, path: Path, batch: bytes) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o640)
         # In two parts, as the engine writes a batch: the leader's and the producer's.
-        self._parts = [batch[:LEADER_BYTES], memoryview(batch)[LEADER_BYTES:]]
+        self._parts: list[Bytes] = [batch[:LEADER_BYTES], memoryview(batch)[LEADER_BYTES:]]
         self._size = len(batch)
         self._position = 0
 
@@ -74,8 +75,8 @@ async def large_appends(run: Run) -> list[Section]:
     appends, rounds = run.pick(16, 8), run.pick(15, 4)
     section = Section(
         title="append of 1 MiB batches",
-        note=f"Fresh files that grow, {appends} appends a slice, {rounds} slices each in turn. The bare loop is"
-        " pwritev + fdatasync. In the engine an append is done when it is durable.",
+        note=f"Fresh files that grow, {appends} appends a slice, {rounds} slices each in turn. The bare loop"
+        " is pwritev + fdatasync. In the engine an append is done when it is durable.",
         columns=("side", "MB/s", "of bare"),
     )
     with run.place("large") as place, bare_file(place / "bare", batch) as bare:
@@ -100,8 +101,8 @@ async def group_commit(run: Run) -> list[Section]:
     alone, together, rounds = run.pick(400, 200), run.pick(3200, 1600), run.pick(9, 3)
     section = Section(
         title="16 concurrent appenders of 1 KiB batches",
-        note="An appender sends its next batch when the last one is durable. The bare loop is pwritev + fdatasync"
-        f" of one growing file. {rounds} slices each, in turn.",
+        note="An appender sends its next batch when the last one is durable. The bare loop is pwritev +"
+        f" fdatasync of one growing file. {rounds} slices each, in turn.",
         columns=("side", "appends/s", "of bare"),
     )
     with run.place("group") as place, bare_file(place / "bare", batch) as bare:
@@ -112,7 +113,9 @@ async def group_commit(run: Run) -> list[Section]:
             sides: dict[str, Slice] = {
                 "bare, a sync for each append": lambda: bare.appends_per_second(alone),
                 "engine, 1 appender": lambda: appends_per_second(engine, [one], batch, alone),
-                "engine, 16 on one partition": lambda: appends_per_second(engine, [shared] * 16, batch, together),
+                "engine, 16 on one partition": lambda: appends_per_second(
+                    engine, [shared] * 16, batch, together
+                ),
                 "engine, 16 on 16 partitions": lambda: appends_per_second(engine, own, batch, together),
             }
             samples = await interleaved(sides, rounds)
@@ -162,8 +165,8 @@ async def many_partitions(run: Run) -> list[Section]:
     seconds, rounds = run.pick(4, 2), run.pick(3, 1)
     section = Section(
         title=f"{PARTITIONS:,} active partitions, 1 KiB appends",
-        note="One append in flight on each partition. The delay is added to every fdatasync. 'direct' syncs every"
-        f" segment by itself, 16 at a time. {rounds} slices of {seconds} s each, in turn.",
+        note="One append in flight on each partition. The delay is added to every fdatasync. 'direct' syncs"
+        f" every segment by itself, 16 at a time. {rounds} slices of {seconds} s each, in turn.",
         columns=("delay of a sync", "way", "appends/s", "p50 ms", "p99 ms", "largest ms"),
     )
     batch = batch_of_size(KIB)
@@ -203,6 +206,27 @@ def _bound(call: Callable[[int, float], Awaitable[float]], delay_ms: int, second
     return lambda: call(delay_ms, seconds)
 
 
+class FreshLogs:
+    """Appends to a new log, with and without preallocation."""
+
+    def __init__(self, engine: Engine, batch: bytes, appends: int) -> None:
+        self._engine = engine
+        self._batch = batch
+        self._appends = appends
+        self._numbers = count()
+
+    async def without(self) -> float:
+        return await self._slice(preallocate=False)
+
+    async def preallocated(self) -> float:
+        return await self._slice(preallocate=True)
+
+    async def _slice(self, *, preallocate: bool) -> float:
+        log = self._engine.create("new", next(self._numbers), preallocate=preallocate)
+        await self._engine.append(log, self._batch)
+        return await appends_per_second(self._engine, [log], self._batch, self._appends)
+
+
 async def preallocation(run: Run) -> list[Section]:
     rounds = run.pick(9, 3)
     section = Section(
@@ -217,19 +241,13 @@ async def preallocation(run: Run) -> list[Section]:
         "1 KiB, direct": (small, run.pick(600, 200), 1.0, "appends/s", True),
         "1 KiB, journal": (small, run.pick(600, 200), 1.0, "appends/s", False),
     }
-    numbers = count()
     for name, (batch, appends, factor, unit, direct) in cases.items():
         with run.place("preallocation") as place:
             async with engine_at(place, topic={"segment_bytes": 256 * MIB}) as engine:
                 if direct:
                     engine.journal_off()
-
-                async def slice(on: bool) -> float:
-                    log = engine.create("new", next(numbers), preallocate=on)
-                    await engine.append(log, batch)
-                    return await appends_per_second(engine, [log], batch, appends)
-
-                samples = await interleaved({"off": lambda: slice(False), "on": lambda: slice(True)}, rounds)
+                fresh = FreshLogs(engine, batch, appends)
+                samples = await interleaved({"off": fresh.without, "on": fresh.preallocated}, rounds)
         off, on = samples.median("off") * factor, samples.median("on") * factor
         section.rows.append((name, off, on, unit, samples.ratio("on", "off")))
     return [section]

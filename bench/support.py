@@ -1,8 +1,8 @@
 """What the benchmarks of the storage engine share: the engine on real files, slices in turn, tables.
 
 A *side* is a way of doing something, measured in short slices that take turns with those of the other sides,
-each round beginning with another one. So whatever the disk or the machine does meanwhile hits all sides alike;
-medians and ratios of slices of the same round are what counts.
+each round beginning with another one. So whatever the disk or the machine does meanwhile hits all sides
+alike; medians and ratios of slices of the same round are what counts.
 """
 
 from __future__ import annotations
@@ -224,7 +224,12 @@ class Engine:
     """The storage engine as a node runs it: real files, real threads, an event loop as the owner."""
 
     def __init__(
-        self, path: Path, *, files: Files | None = None, topic: Mapping[str, Any] | None = None, **settings: Any
+        self,
+        path: Path,
+        *,
+        files: Files | None = None,
+        topic: Mapping[str, Any] | None = None,
+        **settings: Any,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.config = StorageConfig(log_dir=str(path), **settings)

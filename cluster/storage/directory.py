@@ -20,6 +20,7 @@ from tailrace.cluster.common.storage_config import StorageConfig
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
 from tailrace.cluster.runtime.blocking import Blocking, Job
+from tailrace.cluster.storage.checkpoint import Checkpoint, SavedPoint, read_checkpoint, write_checkpoint
 from tailrace.cluster.storage.core.epochs import EpochHistory
 from tailrace.cluster.storage.core.producers import ProducerStates
 from tailrace.cluster.storage.files import Closeable, Files, make_durable_dirs, storage_error
@@ -30,25 +31,18 @@ from tailrace.cluster.storage.logfiles import (
     PARTITION_FILE,
     partition_body,
 )
-from tailrace.cluster.storage.recovery import Identity, Opened, Opening, SavedPoint, open_log, read_identity
+from tailrace.cluster.storage.recovery import Identity, Opened, open_log, read_identity
+from tailrace.cluster.storage.scanning import Opening
 from tailrace.cluster.storage.segment import LOG_SUFFIX, Segment, offset_name
 from tailrace.cluster.storage.statefile import read_state, write_state
 from tailrace.cluster.storage.writer import DirectoryWriter
 
 DIRECTORY_FILE = "directory.json"
-CHECKPOINT_FILE = "checkpoint.json"
 LOCK_FILE = ".lock"
 DELETE_SUFFIX = "-delete"
 CORRUPT_SUFFIX = "-corrupt"
-CHECKPOINT_VERSION = 1
 
 ConfigOf = Callable[[str], TopicConfig]
-
-
-class Checkpoint(NamedTuple):
-    clean: bool
-    generation: int
-    logs: dict[str, SavedPoint]
 
 
 class DirectoryReport(NamedTuple):
@@ -367,9 +361,8 @@ class LogDirectory:
         return logs | self._corrupt_points
 
     def _write_checkpoint(self, logs: dict[str, list[int | str]], *, clean: bool) -> None:
-        body = {"clean": clean, "generation": self._journal.generation, "logs": logs}
-        path = f"{self.path}/{CHECKPOINT_FILE}"
-        write_state(self.files, path, "checkpoint", CHECKPOINT_VERSION, body)
+        generation = self._journal.generation
+        write_checkpoint(self.files, self.path, logs, clean=clean, generation=generation)
 
     # Ending.
 
@@ -430,20 +423,6 @@ class LogDirectory:
         self._journal.close()
         self.handles.forget_tree(self.path)
         self._lock.close()
-
-
-def read_checkpoint(files: Files, directory: str) -> Checkpoint:
-    """The saved recovery points; a damaged or missing file means that nothing is known."""
-    try:
-        _, body = read_state(files, f"{directory}/{CHECKPOINT_FILE}", "checkpoint", CHECKPOINT_VERSION)
-        logs = {name: SavedPoint.from_json(values) for name, values in body["logs"].items()}
-        return Checkpoint(bool(body["clean"]), int(body["generation"]), logs)
-    except FileNotFoundError:
-        return Checkpoint(False, 0, {})
-    except (TailraceError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, TailraceError) and error.code is ErrorCode.UNSUPPORTED_VERSION:
-            raise
-        return Checkpoint(False, 0, {})
 
 
 def _point_of(log: Log) -> SavedPoint:

@@ -21,9 +21,10 @@ import numpy as np
 from tailrace.cluster.common.batch import HEADER_SIZE, BatchHeader, check_batch, parse_header
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.types import Bytes
+from tailrace.cluster.storage.checkpoint import CHECKPOINT_FILE
 from tailrace.cluster.storage.core.index import SparseIndex, decode_index
 from tailrace.cluster.storage.core.recovery import find_proof
-from tailrace.cluster.storage.directory import CHECKPOINT_FILE, CORRUPT_SUFFIX, DELETE_SUFFIX, DIRECTORY_FILE
+from tailrace.cluster.storage.directory import CORRUPT_SUFFIX, DELETE_SUFFIX, DIRECTORY_FILE
 from tailrace.cluster.storage.files import TEMPORARY_SUFFIX, Entry, File, Files, parent_of
 from tailrace.cluster.storage.logfiles import PARTITION_FILE
 from tailrace.cluster.storage.segment import (

@@ -17,38 +17,23 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
-from tailrace.cluster.common.batch import (
-    LEADER_PART_SIZE,
-    BatchHeader,
-    check_batch,
-    leader_part,
-    parse_header,
-    restamp,
-)
-from tailrace.cluster.common.codecs import Codec
-from tailrace.cluster.common.control import Marker, decode_markers
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.records import Batch
 from tailrace.cluster.common.topic_config import TopicConfig
-from tailrace.cluster.common.types import NO_TIMESTAMP, Bytes, TopicPartition
+from tailrace.cluster.common.types import Bytes, TopicPartition
 from tailrace.cluster.runtime.blocking import Blocking, Job
-from tailrace.cluster.storage import reading
+from tailrace.cluster.storage import appending, cutting, reading
+from tailrace.cluster.storage.appending import Appended
 from tailrace.cluster.storage.core.aborted import AbortedTransaction
-from tailrace.cluster.storage.core.admission import admit
 from tailrace.cluster.storage.core.epochs import EpochHistory
 from tailrace.cluster.storage.core.producers import ProducerStates
-from tailrace.cluster.storage.core.retention import roll_ms, should_roll
 from tailrace.cluster.storage.files import Files
 from tailrace.cluster.storage.handles import HandleCache
 from tailrace.cluster.storage.journal import LogKey
 from tailrace.cluster.storage.logfiles import LogFiles, truncated_waiter
 from tailrace.cluster.storage.reading import ReadResult, TimestampOffset
-from tailrace.cluster.storage.segment import InFlight, Place, Segment
+from tailrace.cluster.storage.segment import Place, Segment
 from tailrace.cluster.storage.writer import DirectoryWriter, Write
-
-MAX_SPAN = 2**32 - 1
 
 DurableCallback = Callable[[TailraceError | None], None]
 
@@ -68,15 +53,6 @@ class LogHome(Protocol):
         """Raise STORAGE_ERROR when the directory has failed."""
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None: ...
-
-
-class Appended(NamedTuple):
-    """Where a batch is. `timestamp` is the append time, or -1 when the records' own timestamps count."""
-
-    base_offset: int
-    last_offset: int
-    timestamp: int
-    duplicate: bool
 
 
 class LogState(NamedTuple):
@@ -161,175 +137,24 @@ class Log:
         self, batch: Bytes, *, leader_epoch: int, now_ms: int, internal: bool = False
     ) -> Appended:
         """Give a producer's batch its offsets, and queue it to be written."""
-        self._check_writable()
-        header = check_batch(batch)
-        if header.size != len(batch):
-            raise TailraceError(
-                ErrorCode.CORRUPT_BATCH, f"{len(batch) - header.size} bytes follow the batch's end"
-            )
-        admit(header, self.config, now_ms=now_ms, internal=internal)
-        self._check_epoch(leader_epoch)
-        markers: tuple[Marker, ...] = ()
-        if header.is_control:
-            markers = decode_markers(Batch(batch, header))
-            for marker in markers:
-                self.producers.check_marker(marker)
-        else:
-            duplicate = self.producers.check(header, now_ms=now_ms)
-            if duplicate is not None:
-                return Appended(duplicate.base_offset, duplicate.last_offset, duplicate.timestamp, True)
-            batch, header = self._recompressed(batch, header)
-        base = self.end_offset
-        append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
-        header = BatchHeader._make((base, header.size, leader_epoch, append_time, *header[4:]))
-        self._roll_if_due(header, now_ms)
-        head = leader_part(
-            size=header.size,
-            base_offset=base,
-            leader_epoch=leader_epoch,
-            append_timestamp=append_time,
-            unsynced_span=self._span(base),
+        return appending.append_as_leader(
+            self, batch, leader_epoch=leader_epoch, now_ms=now_ms, internal=internal
         )
-        self._queue([header], [markers], [head, memoryview(batch)[LEADER_PART_SIZE:]], now_ms)
-        return Appended(base, header.last_offset, append_time, False)
 
     def append_as_follower(self, chunk: Bytes, *, now_ms: int) -> int:
         """Take over batches as the leader numbered them, all or none; returns the new end offset."""
-        self._check_writable()
-        expected = self._follow_from(chunk)
-        headers, markers = self._check_chunk(chunk, expected)
-        if not headers:
-            return self.end_offset
-        if expected < self.end_offset:
-            self.truncations += 1
-            self.files.reset(expected, log_start=self.log_start_offset, now_ms=now_ms, done=None)
-        data = bytearray(chunk)
-        for header, position in _positions(headers):
-            restamp(data, position, self._span(header.base_offset))
-        # A chunk may span what becomes a segment boundary: it is queued in the parts between.
-        start, first = 0, 0
-        position = 0
-        view = memoryview(data)
-        for number, header in enumerate(headers):
-            if number > first and self._must_roll(header, now_ms, headers[first], position - start):
-                self._queue(headers[first:number], markers[first:number], [view[start:position]], now_ms)
-                start, first = position, number
-            if number == first:
-                self._roll_if_due(header, now_ms)
-            position += header.size
-        self._queue(headers[first:], markers[first:], [view[start:position]], now_ms)
-        return self.end_offset
+        return appending.append_as_follower(self, chunk, now_ms=now_ms)
 
-    def _follow_from(self, chunk: Bytes) -> int:
-        """The offset at which a fetched chunk must begin.
-
-        That is the end of the log, except for an empty log whose start lies inside a batch of the leader's
-        (records were deleted up to there): it takes the whole batch, as the leader has it.
-        """
-        if len(self.segments) == 1 and self.active.size == 0 and len(chunk):
-            first = parse_header(chunk)
-            if first.base_offset < self.end_offset <= first.last_offset:
-                return first.base_offset
-        return self.end_offset
-
-    def _check_chunk(self, chunk: Bytes, expected: int) -> tuple[list[BatchHeader], list[tuple[Marker, ...]]]:
-        headers: list[BatchHeader] = []
-        markers: list[tuple[Marker, ...]] = []
-        position, epoch = 0, self.epochs.latest
-        while position < len(chunk):
-            header = check_batch(chunk, position)
-            if header.leader_epoch < 0:
-                raise TailraceError(
-                    ErrorCode.INVALID_RECORD,
-                    f"{self.topic_partition}: a fetched batch has no leader epoch: no leader has numbered it",
-                )
-            if header.base_offset < expected or header.leader_epoch < epoch:
-                raise TailraceError(
-                    ErrorCode.DIVERGED_LOG,
-                    f"{self.topic_partition}: a fetched batch has offset {header.base_offset} and epoch "
-                    f"{header.leader_epoch}, the log is at offset {expected} and epoch {epoch}",
-                )
-            headers.append(header)
-            batch = memoryview(chunk)[position : position + header.size]
-            markers.append(decode_markers(Batch(batch, header)) if header.is_control else ())
-            expected, epoch = header.next_offset, header.leader_epoch
-            position += header.size
-        return headers, markers
-
-    def _queue(
-        self,
-        headers: Sequence[BatchHeader],
-        markers: Sequence[tuple[Marker, ...]],
-        buffers: Sequence[Bytes],
-        now_ms: int,
-    ) -> None:
-        segment = self.active
-        producers = self.producers  # Loaded from the log as it is before this append, if not yet.
-        start = segment.size
-        for header, ended in zip(headers, markers, strict=True):
-            self.epochs.assign(header.leader_epoch, header.base_offset)
-            segment.add(header, base_offset=header.base_offset, timestamp=header.largest_timestamp)
-            for aborted in producers.apply(header, now_ms=now_ms, markers=ended):
-                segment.aborted.append(aborted)
-        size = segment.size - start
-        segment.in_flight.append(InFlight(start, segment.size, buffers))
-        self.end_offset = segment.next_offset
-        self.appended_bytes += size
-        self.home.touched.add(self)
-        self.home.writer.queue_write(
-            Write(
-                log=self,
-                path=segment.path,
-                segment_base=segment.base_offset,
-                position=start,
-                buffers=buffers,
-                size=size,
-                end_offset=self.end_offset,
-                truncations=self.truncations,
-                sync=self.config.flush == "commit",
-            )
-        )
-
-    def _check_writable(self) -> None:
-        self.check_online()
-        if self.home.writer.pending_bytes > self.home.pending_max_bytes:
-            raise TailraceError(
-                ErrorCode.STORAGE_OVERLOADED,
-                f"{self.home.writer.pending_bytes} bytes wait for the disk of {self.directory}, more than "
-                "log.pending.max.bytes allows; try again when it has caught up",
-            )
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """This replica leads from here on: what it appends belongs to `leader_epoch`."""
+        appending.check_epoch(self, leader_epoch)
+        if self.epochs.assign(leader_epoch, self.end_offset):
+            self.home.touched.add(self)
 
     def check_online(self) -> None:
         if self.failure is not None:
             raise self.failure
         self.home.check_online()
-
-    def _check_epoch(self, leader_epoch: int) -> None:
-        if leader_epoch < self.epochs.latest:
-            raise TailraceError(
-                ErrorCode.FENCED_LEADER_EPOCH,
-                f"{self.topic_partition}: append in leader epoch {leader_epoch}, the log has epoch "
-                f"{self.epochs.latest}",
-            )
-
-    def begin_epoch(self, leader_epoch: int) -> None:
-        """This replica leads from here on: what it appends belongs to `leader_epoch`."""
-        self._check_epoch(leader_epoch)
-        if self.epochs.assign(leader_epoch, self.end_offset):
-            self.home.touched.add(self)
-
-    def _span(self, base_offset: int) -> int:
-        return min(base_offset - self.synced_end, MAX_SPAN)
-
-    def _recompressed(self, batch: Bytes, header: BatchHeader) -> tuple[Bytes, BatchHeader]:
-        wanted = self.config.compression_type
-        if wanted == "producer":
-            return batch, header
-        codec = Codec.NONE if wanted == "uncompressed" else Codec.from_name(wanted)
-        if codec == header.codec:
-            return batch, header
-        encoded = Batch(batch, header).select(np.ones(header.record_count, bool), codec=codec)
-        return encoded, check_batch(encoded)
 
     def reconfigure(self, config: TopicConfig) -> None:
         """Take over changed topic settings; those about writing count from the next batch on."""
@@ -339,41 +164,6 @@ class Log:
         self.config = config
         for segment in self.segments:
             segment.index_interval = config.index_interval_bytes
-
-    # Rolling.
-
-    def _must_roll(
-        self, header: BatchHeader, now_ms: int, first: BatchHeader | None = None, before: int = 0
-    ) -> bool:
-        """`before` bytes, the first of them in batch `first`, are to go to the active segment already."""
-        active = self.segments[-1]
-        config = self.config
-        if active.has_room(header, before, config):
-            return False
-        facts = active.facts()
-        if first is not None:
-            started = first.largest_timestamp if facts.is_empty else facts.first_timestamp
-            facts = facts._replace(size=facts.size + before, first_timestamp=started)
-        reason = should_roll(
-            facts,
-            batch_size=header.size,
-            batch_last_offset=header.last_offset,
-            batch_timestamp=header.largest_timestamp,
-            segment_bytes=config.segment_bytes,
-            segment_ms=roll_ms(
-                config.segment_ms,
-                compacted=config.compacted,
-                max_compaction_lag_ms=config.max_compaction_lag_ms,
-            ),
-            jitter_ms=self.files.jitter_ms(active.base_offset, config.segment_jitter_ms),
-            index_full=len(active.index) * 16 >= config.segment_index_bytes,
-            now_ms=now_ms,
-        )
-        return reason is not None
-
-    def _roll_if_due(self, header: BatchHeader, now_ms: int) -> None:
-        if self._must_roll(header, now_ms):
-            self.roll(at=header.base_offset, now_ms=now_ms)
 
     def roll(self, *, now_ms: int, at: int | None = None) -> None:
         """Close the active segment and begin a new one at the end of the log (or `at`, beyond it)."""
@@ -426,7 +216,7 @@ class Log:
         if segment is not self.active and place.position == segment.size:
             place = Place(offset, segment.size)
         self.truncations += 1
-        self.files.truncate(segment, place, now_ms, done)
+        cutting.truncate(self, segment, place, now_ms, done)
         self.drop_waiters_beyond(self.end_offset, truncated_waiter(self))
         return self.end_offset
 
@@ -434,7 +224,7 @@ class Log:
         """Drop everything and go on at `offset`: for a follower that lags behind its leader's log start."""
         self.check_online()
         self.truncations += 1
-        self.files.reset(offset, log_start=offset, now_ms=now_ms, done=done)
+        cutting.reset(self, offset, log_start=offset, now_ms=now_ms, done=done)
         self.drop_waiters_beyond(-1, truncated_waiter(self))
         return offset
 
@@ -516,11 +306,3 @@ class Log:
 
 def _nothing() -> None:
     """An ordered call that only waits for what was queued before it."""
-
-
-def _positions(headers: Sequence[BatchHeader]) -> list[tuple[BatchHeader, int]]:
-    found, position = [], 0
-    for header in headers:
-        found.append((header, position))
-        position += header.size
-    return found

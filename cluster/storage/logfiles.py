@@ -19,7 +19,6 @@ import google_crc32c
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.runtime.blocking import Job
-from tailrace.cluster.storage.core.producers import ProducerStates
 from tailrace.cluster.storage.derived import load_producers, snapshot_path
 from tailrace.cluster.storage.files import Files, write_atomic
 from tailrace.cluster.storage.segment import (
@@ -27,7 +26,6 @@ from tailrace.cluster.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TXN_INDEX_SUFFIX,
-    Place,
     Segment,
 )
 from tailrace.cluster.storage.statefile import write_state
@@ -63,7 +61,7 @@ class LogFiles:
         self._unwritten: dict[int, bytes] = {}
         self._saved_epochs = log.epochs.entries()
         self._saved_counts = self._aborted_counts()
-        self._checkpointed_end = log.end_offset
+        self.checkpointed_end = log.end_offset
         self._unsynced_since: int | None = None
         self.recovery_point = RecoveryPoint(log.end_offset, log.active.base_offset, log.active.size)
         self.bytes_at_checkpoint = 0
@@ -115,7 +113,7 @@ class LogFiles:
             snapshot()
             create()
             if replaces_empty:
-                _remove_segment(log.home.files, old)
+                remove_segment(log.home.files, old)
                 log.home.handles.forget(old.path)
 
         log.home.writer.queue_call(work)
@@ -123,7 +121,7 @@ class LogFiles:
     def _sealing(self, old: Segment) -> Job:
         log = self._log
         writer, files, handles = log.home.writer, log.home.files, log.home.handles
-        save_indexes = self._saving_indexes(old)
+        save_indexes = self.saving_indexes(old)
         path, size = old.path, old.size
         sync = log.config.flush == "commit"
         preallocated = log.config.preallocate
@@ -153,7 +151,7 @@ class LogFiles:
 
         return create
 
-    def _saving_indexes(self, segment: Segment) -> Callable[[Files], None]:
+    def saving_indexes(self, segment: Segment) -> Callable[[Files], None]:
         """Append what the index files lack; the transaction index is synced, as it cannot be missed."""
         index_frame = segment.index.encode_frame(segment.persisted_entries)
         aborted_frame = segment.aborted.encode_frame(segment.persisted_aborted)
@@ -209,7 +207,7 @@ class LogFiles:
             else self._log.home.files.read(snapshot_path(self._log.directory, offset))
         )
 
-    def _forget_snapshots(self, beyond: int) -> list[str]:
+    def forget_snapshots(self, beyond: int) -> list[str]:
         gone = [at for at in self.snapshots if at > beyond]
         for at in gone:
             self._unwritten.pop(at, None)
@@ -263,7 +261,7 @@ class LogFiles:
 
     @property
     def unsaved(self) -> bool:
-        return self._checkpointed_end != self._log.end_offset or self._state_changed()
+        return self.checkpointed_end != self._log.end_offset or self._state_changed()
 
     def checkpoint(self, done: Job | None = None) -> None:
         """Move the recovery point to the current end: a later recovery scans only what comes after."""
@@ -272,11 +270,11 @@ class LogFiles:
         active = log.active
         point = RecoveryPoint(log.end_offset, active.base_offset, active.size)
         unsynced = self.paths_since_recovery_point(log.segments)
-        save_indexes = self._saving_indexes(active)
+        save_indexes = self.saving_indexes(active)
         save_state = self._saving_changed_state()
         snapshot = self._snapshot_at(log.end_offset)
         sync_files = log.config.flush != "commit"
-        self._checkpointed_end = log.end_offset
+        self.checkpointed_end = log.end_offset
         self.bytes_at_checkpoint = log.appended_bytes
         log.home.touched.discard(log)
         truncations = log.truncations
@@ -344,95 +342,6 @@ class LogFiles:
         files, path = log.home.files, f"{log.directory}/{STATE_FILE}"
         return lambda: write_state(files, path, "log-state", STATE_VERSION, body)
 
-    # Truncation.
-
-    def truncate(self, place_segment: Segment, place: Place, now_ms: int, done: Job | None) -> None:
-        """`log.truncate_to` has found where to cut; bring state and files there."""
-        log = self._log
-        home = log.home
-        number = log.segments.index(place_segment)
-        dropped = log.segments[number + 1 :]
-        dirty = self.paths_since_recovery_point(log.segments)
-        del log.segments[number + 1 :]
-        del log.bases[number + 1 :]
-        place_segment.cut(place)
-        place_segment.persisted_entries = 0
-        place_segment.persisted_aborted = 0
-        log.end_offset = place.offset
-        log.durable_end = min(log.durable_end, place.offset)
-        log.synced_end = min(log.synced_end, place.offset)
-        log.high_watermark = min(log.high_watermark, place.offset)
-        log.epochs.truncate_end(place.offset)
-        if self.recovery_point.offset > place.offset:
-            self.recovery_point = RecoveryPoint(place.offset, place_segment.base_offset, place.position)
-        self._checkpointed_end = min(self._checkpointed_end, place.offset)
-        stale = self._forget_snapshots(place.offset)
-        self.rebuild_producers(now_ms)
-        save_state = self.saving_rewrite(place.offset)
-        save_indexes = self._saving_indexes(place_segment)
-        key, path, indexes = log.key, place_segment.path, _index_paths(place_segment)
-        reserve = log.config.segment_bytes if log.config.preallocate else 0
-        truncations = log.truncations
-
-        def cut() -> None:
-            log.on_cut(place_segment, place, truncations)
-            if done is not None:
-                done()
-
-        def work() -> None:
-            home.writer.void(key, [at for at in dirty if home.files.exists(at)])
-            save_state()
-            for segment in reversed(dropped):
-                _remove_segment(home.files, segment)
-                home.handles.forget(segment.path)
-            for gone in (*stale, *indexes):
-                home.files.remove(gone)
-            home.files.sync_dir(log.directory)
-            with home.handles.borrow(path, write=True) as file:
-                file.truncate(place.position)
-                if reserve:
-                    file.allocate(reserve)
-            home.writer.seal_file(path)
-            save_indexes(home.files)
-
-        home.writer.queue_call(work, cut)
-
-    def reset(self, offset: int, *, log_start: int, now_ms: int, done: Job | None) -> None:
-        """Replace all segments by an empty one at `offset`, at or below the log start."""
-        log = self._log
-        home = log.home
-        dropped = list(log.segments)
-        stale = self._forget_snapshots(-1)
-        new = self.new_segment(offset, now_ms)
-        log.segments[:] = [new]
-        log.bases[:] = [offset]
-        log.end_offset = log.durable_end = log.synced_end = offset
-        log.high_watermark = log.log_start_offset = log_start
-        log.epochs.truncate_end(0)
-        log.producers = ProducerStates()
-        self.recovery_point = RecoveryPoint(offset, offset, 0)
-        self._checkpointed_end = offset
-        save_state = self.saving_rewrite(0)
-        body = partition_body(log.topic_partition.topic, log.key.partition, log.key.topic_id, log_start)
-        create = self.creating(new)
-        key, directory = log.key, log.directory
-
-        def work() -> None:
-            dirty = [segment.path for segment in dropped if home.files.exists(segment.path)]
-            home.writer.void(key, dirty)
-            save_state()
-            # From the end, so that a crash on the way leaves a shorter log, not one with a hole.
-            for segment in reversed(dropped):
-                _remove_segment(home.files, segment)
-                home.handles.forget(segment.path)
-                home.files.sync_dir(directory)
-            for gone in stale:
-                home.files.remove(gone)
-            write_state(home.files, f"{directory}/{PARTITION_FILE}", "partition", 1, body)
-            create()
-
-        home.writer.queue_call(work, done)
-
     # Log start.
 
     def save_log_start(self, offset: int, done: Job | None) -> None:
@@ -480,14 +389,14 @@ def truncated_waiter(log: Log) -> TailraceError:
 
 
 def _all_paths(segment: Segment) -> list[str]:
-    return [segment.path, *_index_paths(segment)]
+    return [segment.path, *index_paths(segment)]
 
 
-def _index_paths(segment: Segment) -> list[str]:
+def index_paths(segment: Segment) -> list[str]:
     return [segment.sibling(INDEX_SUFFIX), segment.sibling(TXN_INDEX_SUFFIX)]
 
 
-def _remove_segment(files: Files, segment: Segment) -> None:
+def remove_segment(files: Files, segment: Segment) -> None:
     """The log goes first: a segment without its index is slow, an index without its log is litter."""
     for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TXN_INDEX_SUFFIX):
         files.remove(segment.sibling(suffix))

@@ -174,7 +174,11 @@ def _install_one(log: Log, cleaned: CleanedSegment) -> None:
     save_state = log.files.saving_rewrite()
 
     def work() -> None:
-        home.writer.void(log.key, [path for path in dirty if home.files.exists(path)])
+        # Cleaned batches claim that all before them was synced, which flush=os alone would not make true.
+        present = [path for path in dirty if home.files.exists(path)]
+        for path in present:
+            home.writer.seal_file(path)
+        home.writer.void(log.key, present)
         save_state()
         removed.extend(swap(home.files, log.directory, [cleaned.group]))
         for path in (cleaned_path, *stale):

@@ -13,15 +13,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
-from tailrace.cluster.storage.directory import (
+from tailrace.cluster.storage.checkpoint import (
     CHECKPOINT_FILE,
     CHECKPOINT_VERSION,
-    CORRUPT_SUFFIX,
-    DELETE_SUFFIX,
-    DIRECTORY_FILE,
     Checkpoint,
     read_checkpoint,
 )
+from tailrace.cluster.storage.directory import CORRUPT_SUFFIX, DELETE_SUFFIX, DIRECTORY_FILE
 from tailrace.cluster.storage.files import Files, storage_error
 from tailrace.cluster.storage.findings import Finding, Report, Tally
 from tailrace.cluster.storage.inspect import Kind, Target, list_partition
@@ -98,13 +96,13 @@ class Verification:
         checkpoint = surroundings.checkpoint
         saved = checkpoint.logs.get(path.rpartition("/")[2])
         patches: Patches = {}
-        if surroundings.redo:
-            try:
-                identity = read_identity(self._files, path)
-                key = LogKey(identity.topic_id, identity.topic_partition.partition)
-                patches = surroundings.redo.get(key, {})
-            except (FileNotFoundError, TailraceError):
-                pass  # The check of the partition says so.
+        # Without an identity the check of the partition says so.
+        with contextlib.suppress(FileNotFoundError, TailraceError):
+            identity = read_identity(self._files, path)
+            key = LogKey(identity.topic_id, identity.topic_partition.partition)
+            patches = surroundings.redo.get(key, {})
+            if saved is not None and saved.topic_id != identity.topic_id:
+                saved = None  # It speaks of an earlier topic of the same name.
         return Circumstances(checkpoint.clean and saved is not None, saved, patches)
 
     # The directory's own files.

@@ -17,6 +17,7 @@ from tailrace.cluster.common.control import Marker, decode_markers
 from tailrace.cluster.common.errors import TailraceError
 from tailrace.cluster.common.records import Batch
 from tailrace.cluster.common.types import NO_LEADER_EPOCH, Bytes
+from tailrace.cluster.storage.checkpoint import SavedPoint
 from tailrace.cluster.storage.core.aborted import AbortedTransaction
 from tailrace.cluster.storage.core.epochs import EpochHistory
 from tailrace.cluster.storage.core.producers import ProducerStates
@@ -36,7 +37,7 @@ from tailrace.cluster.storage.inspect import (
     walk,
 )
 from tailrace.cluster.storage.logfiles import PARTITION_FILE, STATE_FILE, STATE_VERSION, RecoveryPoint
-from tailrace.cluster.storage.recovery import SavedPoint, read_identity
+from tailrace.cluster.storage.recovery import read_identity
 from tailrace.cluster.storage.segment import offset_name
 from tailrace.cluster.storage.statefile import read_state
 from tailrace.cluster.storage.verify_derived import IndexCheck, check_aborted, check_snapshots

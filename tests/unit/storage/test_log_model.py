@@ -127,8 +127,15 @@ class Pair:
         offset = self.pick(start, model.start, model.end)
         bound = self.pick(end, model.start, model.end)
         data, next_offset = self.engine.log().read(offset, max_bytes=max_bytes, end_offset=bound)
-        found = [Stored(b.header.base_offset, tuple(b.values()), tuple(b.timestamps()), b.header.leader_epoch)  # type: ignore[arg-type]
-                 for b in iterate_batches(data)]  # fmt: skip
+        found = [
+            Stored(
+                batch.header.base_offset,
+                tuple(value for value in batch.values() if value is not None),
+                tuple(batch.timestamps()),
+                batch.header.leader_epoch,
+            )
+            for batch in iterate_batches(data)
+        ]
         wanted = [one for one in model.batches if one.next > offset and one.next <= bound]
         assert found == wanted[: len(found)]
         assert bool(found) == bool(wanted)
@@ -159,7 +166,7 @@ class Pair:
             assert end == offset
             return
         model.batches = [one for one in model.batches if one.next <= offset]
-        below = max([model.batches[-1].next if model.batches else 0, 0])
+        below = model.batches[-1].next if model.batches else 0
         assert below <= end <= max(offset, model.start)
         model.end = end
         model.start = self.engine.log().log_start_offset
@@ -195,7 +202,10 @@ class Pair:
         assert last <= log.end_offset <= self.model.end
         assert not cleanly or log.end_offset == self.model.end
         self.model.end = log.end_offset
-        assert log.log_start_offset == self.model.start
+        # A segment without records, in a gap of the offsets, may have gone: nothing was in it.
+        first = self.model.batches[0].base if self.model.batches else self.model.end
+        assert self.model.start <= log.log_start_offset <= max(self.model.start, first)
+        self.model.start = log.log_start_offset
 
     def run(self, operation: tuple) -> None:  # type: ignore[type-arg]
         log = self.engine.log()
@@ -246,7 +256,8 @@ class Pair:
             (one.base + number, value) for one in self.model.batches for number, value in enumerate(one.values)
         ]
         assert found == wanted
-        check_consistent(log, "model")
+        if self.model.batches and self.model.batches[0].base <= self.model.start:
+            check_consistent(log, "model")
 
 
 @settings(max_examples=250, deadline=None, derandomize=True)
