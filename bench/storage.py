@@ -24,7 +24,7 @@ from rich.console import Console
 from storage_read import offset_lookup, sequential_read
 from storage_start import CrashCase, clean_open, compaction, recovery, write_and_wait_for_death
 from storage_write import group_commit, large_appends, many_partitions, preallocation
-from support import Run, Section, write_json
+from support import Run, Section, put_markdown, write_json
 
 SECTIONS: dict[str, Callable[[Run], Awaitable[list[Section]]]] = {
     "append": large_appends,
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="NAME", help=", ".join(SECTIONS))
     parser.add_argument("--dir", type=Path, default=DEFAULT_DIRECTORY, help="where to put the data")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there too")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the tables into this document")
     parser.add_argument("--crash-writer", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.crash_writer:
@@ -96,8 +96,17 @@ def main() -> None:
     if options.json:
         write_json(options.json, facts, results)
     if options.markdown:
-        tables = [section.markdown() for sections in results.values() for section in sections]
-        options.markdown.write_text("\n".join(tables))
+        for name, sections in results.items():
+            tables = "\n".join(section.markdown() for section in sections)
+            put_markdown(options.markdown, f"storage {name}", f"{tables}\n{_conditions(facts, run)}")
+
+
+def _conditions(facts: dict[str, Any], run: Run) -> str:
+    return (
+        f"*{'A quick' if run.quick else 'A full'} run on {facts['cores']} cores ({facts['machine']}), Linux"
+        f" {facts['kernel']}, {facts['file_system']}, Python {facts['python']}; load {facts['load']} at its"
+        " start.*"
+    )
 
 
 async def _run(name: str, run: Run) -> list[Section]:

@@ -72,7 +72,7 @@ async def sequential_read(run: Run) -> list[Section]:
     section = Section(
         title="sequential read in chunks of 1 MiB",
         note="log.read with max_bytes = 1 MiB from the first offset to the last, against os.pread of 1 MiB"
-        f" over the same file. {rounds} passes each, in turn; 'cold' drops the file from the page cache before.",
+        f" over the same file. {rounds} passes each, in turn; 'cold': dropped from the page cache before.",
         columns=("log", "bare MB/s", "engine MB/s", "of bare"),
     )
     cases = (

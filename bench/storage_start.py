@@ -84,8 +84,8 @@ async def _create_and_close(run: Run) -> Section:
     logs, rounds = run.pick(300, 100), run.pick(3, 1)
     section = Section(
         title="creating logs, and closing the directory after a write to each",
-        note=f"{logs} logs in a new directory, median of {rounds}. Created: the log is found after a power loss."
-        " Closed: recovery points saved and everything synced, so that the next start reads nothing.",
+        note=f"{logs} logs in a new directory, median of {rounds}. Created: found after a power loss. Closed:"
+        " recovery points saved and everything synced, so that the next start reads nothing.",
         columns=("what", "wall ms a log", "CPU ms a log"),
     )
     batch = batch_of_size(KIB)

@@ -98,7 +98,7 @@ class Section:
         console.print()
 
     def markdown(self) -> str:
-        lines = [f"### {self.title}", "", self.note, ""]
+        lines = [f"**{self.title}**", "", self.note, ""]
         lines.append("| " + " | ".join(self.columns) + " |")
         lines.append("|---|" + "---:|" * (len(self.columns) - 1))
         lines += ["| " + " | ".join(map(shown, row)) + " |" for row in self.rows]
@@ -130,6 +130,17 @@ def write_json(path: Path, environment: Mapping[str, Any], sections: Mapping[str
         "sections": {name: [one.document() for one in found] for name, found in sections.items()},
     }
     path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def put_markdown(path: Path, name: str, text: str) -> None:
+    """Put `text` between the marks of `name` in a document, or at its end with marks of its own."""
+    first, last = f"<!-- {name} -->", f"<!-- /{name} -->"
+    document = path.read_text() if path.exists() else ""
+    if first not in document:
+        document += f"\n{first}\n{last}\n"
+    before, rest = document.split(first, 1)
+    _, after = rest.split(last, 1)
+    path.write_text(f"{before}{first}\n{text.strip()}\n{last}{after}")
 
 
 # Measuring.

@@ -162,6 +162,8 @@ def _progress_bar() -> Progress:
         TimeRemainingColumn(),
         console=console,
         transient=True,
+        # Findings appear above the bar on a terminal, and must not end up there when they go into a file.
+        redirect_stdout=sys.stdout.isatty(),
         disable=not console.is_terminal,
     )
 

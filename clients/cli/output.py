@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 Event = dict[str, Any]
@@ -25,6 +26,7 @@ class Format(StrEnum):
     BASE64 = "base64"
 
 
+@lru_cache(maxsize=1024)
 def iso_time(timestamp_ms: int) -> str:
     """UTC with milliseconds; the number itself where no calendar reaches."""
     try:

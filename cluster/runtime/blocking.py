@@ -76,6 +76,8 @@ class ThreadBlocking:
         self._jobs.submit(_fatal_guard, job)
 
     def gather(self, jobs: Sequence[Job]) -> None:
+        if not jobs:
+            return
         if len(jobs) == 1:
             jobs[0]()
             return

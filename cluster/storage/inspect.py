@@ -202,17 +202,20 @@ def list_partition(files: Files, directory: str) -> PartitionFiles:
 def lone_segment(files: Files, path: str) -> SegmentFile:
     """The segment file at `path`, whatever suffix follows its name, with the indexes of that name."""
     directory, name = parent_of(path), path.rpartition("/")[2]
-    base = int(name[:20])
-    file = files.open(path)
-    try:
-        size = file.size()
-    finally:
-        file.close()
+    base, size = int(name[:20]), _size_of(files, path)
     sides = [f"{directory}/{offset_name(base)}{suffix}" for suffix in (INDEX_SUFFIX, TXN_INDEX_SUFFIX)]
     found = [
         side if name == offset_name(base) + LOG_SUFFIX and files.exists(side) else None for side in sides
     ]
     return SegmentFile(base, path, size, *found)
+
+
+def _size_of(files: Files, path: str) -> int:
+    file = files.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
 
 
 # Bytes.
@@ -361,13 +364,21 @@ def is_zero_from(source: Source, position: int) -> bool:
 # Derived files.
 
 
-def read_index(files: Files, segment: SegmentFile) -> tuple[SparseIndex, int, int]:
-    """The index, how many of its file's bytes can be trusted, and how many there are."""
+def read_index(files: Files, segment: SegmentFile, redo_end: int = 0) -> tuple[SparseIndex, int, int]:
+    """The index, how many of its file's bytes can be trusted, and how many there are.
+
+    `redo_end` is how long the segment will be at least when the journal has been written back.
+    """
     data = b""
     if segment.index_path is not None:
         with contextlib.suppress(FileNotFoundError):
             data = files.read(segment.index_path)
-    index, valid = decode_index(data, segment.base_offset, segment.size)
+    size = redo_end
+    if data:
+        # Asked only now: in a directory in use, the segment has grown before its index did.
+        with contextlib.suppress(FileNotFoundError):
+            size = max(size, _size_of(files, segment.path))
+    index, valid = decode_index(data, segment.base_offset, size)
     return index, valid, len(data)
 
 

@@ -213,8 +213,10 @@ class Log:
         if place.offset < self.log_start_offset:
             # The cut takes all that had not been deleted; the records before the log start stay deleted.
             return self.reset_to(self.log_start_offset, now_ms=now_ms, done=done)
-        if segment is not self.active and place.position == segment.size:
-            place = Place(offset, segment.size)
+        if place.offset > offset:
+            place = Place(
+                offset, place.position
+            )  # In a gap that cleaning left: the end is where it was asked.
         self.truncations += 1
         cutting.truncate(self, segment, place, now_ms, done)
         self.drop_waiters_beyond(self.end_offset, truncated_waiter(self))

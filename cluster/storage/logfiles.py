@@ -359,7 +359,7 @@ class LogFiles:
         self.snapshots = [at for at in self.snapshots if at >= log.bases[0]]
         stale = [snapshot_path(log.directory, segment.base_offset) for segment in gone]
         moves = [(path, path + DELETED_SUFFIX) for segment in gone for path in _all_paths(segment)]
-        home, delay_ms = log.home, log.config.file_delete_delay_ms
+        home, directory, delay_ms = log.home, log.directory, log.config.file_delete_delay_ms
 
         def work() -> None:
             for old, new in moves:
@@ -368,6 +368,8 @@ class LogFiles:
                     home.handles.rename(old, new)
             for path in stale:
                 home.files.remove(path)
+            # The log start is what the first segment says: it must not go back with the power.
+            home.files.sync_dir(directory)
 
         home.writer.queue_call(work, lambda: home.remove_later([new for _, new in moves], delay_ms))
         return [segment.path for segment in gone]

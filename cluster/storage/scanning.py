@@ -78,7 +78,7 @@ class Scanner:
         broken: Place | None = None
         while number < len(segments):
             segment = segments[number]
-            if segment.base_offset < expected and position == 0:
+            if scanned and segment.base_offset < expected:
                 raise segment.damaged(
                     0, f"it begins below offset {expected}, where the segment before it ends"
                 )

@@ -26,9 +26,11 @@ from tailrace.cluster.storage.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX
 class IndexCheck:
     """Compares the entries of one segment's index with the batches that go by."""
 
-    def __init__(self, files: Files, segment: SegmentFile, report: Report, *, is_due: bool) -> None:
+    def __init__(
+        self, files: Files, segment: SegmentFile, report: Report, *, redo_end: int, is_due: bool
+    ) -> None:
         """`is_due`: the index must have been saved, so its absence is worth a word."""
-        index, valid, size = read_index(files, segment)
+        index, valid, size = read_index(files, segment, redo_end)
         self._path = segment.index_path
         self._entries = deque(index.entries())
         # The largest timestamp so far, as the entries tell it; None when it is no longer known.

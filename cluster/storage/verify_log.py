@@ -190,7 +190,10 @@ class LogCheck:
     def _check_segment(self, number: int, segment: SegmentFile) -> None:
         self._tally.segments += 1
         is_closed = number + 1 < len(self._listing.segments)
-        index = IndexCheck(self._files, segment, self._report, is_due=is_closed or self._clean)
+        redo_end = max((at + len(data) for at, data in self._patches.get(segment.base_offset, ())), default=0)
+        index = IndexCheck(
+            self._files, segment, self._report, redo_end=redo_end, is_due=is_closed or self._clean
+        )
         aborted: list[AbortedTransaction] = []
         try:
             file = self._files.open(segment.path)

@@ -1,0 +1,367 @@
+"""Group commit: what shares a sync, what goes direct, who is told when, and what a failure does."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.common.storage_config import StorageConfig
+from tailrace.cluster.common.topic_config import TopicConfig
+from tailrace.cluster.common.types import TopicPartition
+from tailrace.cluster.storage.log import Log
+from tailrace.cluster.storage.writer import DirectoryWriter
+from tests.support.driving import (
+    TINY_JOURNAL,
+    KeepsUnsynced,
+    fault_files,
+    killed,
+    next_life,
+    offsets_of,
+    power_lost,
+    waiters,
+)
+from tests.support.engine import START_MS, Engine, append, values_of
+from tests.support.fault_files import on
+
+
+def logs_of(engine: Engine, count: int) -> list[Log]:
+    logs = [engine.log(TopicPartition("many", number)) for number in range(count)]
+    engine.drain()
+    return logs
+
+
+def writer_of(engine: Engine) -> DirectoryWriter:
+    return engine.manager.directories[0].writer
+
+
+def syncs(engine: Engine) -> int:
+    return sum(fault_files(engine).datasyncs.values())
+
+
+def test_group_costs_one_sync_when_many_logs_append_little() -> None:
+    engine = Engine()
+    logs = logs_of(engine, 50)
+    told = waiters()
+    before, groups = syncs(engine), writer_of(engine).stats.groups
+    for round_number in range(4):
+        for log in logs:
+            append(log, b"v")
+            told.wait(log, round_number + 1)
+    engine.drain()
+    assert syncs(engine) - before == 1
+    assert writer_of(engine).stats.groups - groups == 1
+    assert len(told.told) == 200
+    assert all(error is None for _, error in told.told)
+    assert [log.durable_end for log in logs] == [4] * 50
+
+
+def test_each_group_costs_one_sync_when_appends_come_one_after_the_other() -> None:
+    engine = Engine()
+    log = logs_of(engine, 1)[0]
+    before = syncs(engine)
+    for _ in range(7):
+        append(log, b"v")
+        engine.drain()
+    assert syncs(engine) - before == 7
+    assert set(fault_files(engine).datasyncs) >= {"/data/journal-1"}
+    assert not fault_files(engine).datasyncs[log.active.path]
+
+
+def test_large_appends_go_direct_and_small_ones_share_the_journal_when_in_one_group() -> None:
+    engine = Engine(config=StorageConfig(log_dir="/data", journal_max_append_bytes=1000))
+    logs = logs_of(engine, 6)
+    files = fault_files(engine)
+    journal_before = files.datasyncs["/data/journal-1"]
+    append(logs[0], b"x" * 2000)
+    for _ in range(20):
+        append(logs[1], b"y" * 60)  # Small each, large together.
+    for log in logs[2:]:
+        append(log, b"z")
+    engine.drain()
+    assert files.datasyncs[logs[0].active.path] == 1
+    assert files.datasyncs[logs[1].active.path] == 1
+    assert all(files.datasyncs[log.active.path] == 0 for log in logs[2:])
+    assert files.datasyncs["/data/journal-1"] - journal_before == 1
+    assert writer_of(engine).stats.direct_syncs == 2
+    after = power_lost(engine)
+    assert [after.log(log.topic_partition).end_offset for log in logs] == [1, 20, 1, 1, 1, 1]
+
+
+def test_everything_goes_direct_when_the_journal_is_switched_off() -> None:
+    engine = Engine(config=StorageConfig(log_dir="/data", journal_max_append_bytes=0))
+    logs = logs_of(engine, 5)
+    before = fault_files(engine).datasyncs["/data/journal-1"]
+    for log in logs:
+        append(log, b"v")
+    engine.drain()
+    assert fault_files(engine).datasyncs["/data/journal-1"] == before
+    assert [fault_files(engine).datasyncs[log.active.path] for log in logs] == [1] * 5
+    assert [offsets_of(power_lost(engine).log(log.topic_partition)) for log in logs[:1]] == [[0]]
+
+
+def test_records_survive_every_turn_of_the_journal_when_power_is_lost_after_it() -> None:
+    for count in range(1, 40, 3):
+        engine = Engine(config=TINY_JOURNAL)
+        logs = logs_of(engine, 3)
+        for number in range(count):
+            append(logs[number % 3], b"%d" % number * 50)
+            engine.drain()
+        after = power_lost(engine)
+        found = sorted(
+            int(value[: len(value) // 50])
+            for log in logs
+            for _, value in values_of(after.log(log.topic_partition))
+            if value is not None
+        )
+        assert found == list(range(count)), count
+
+
+def test_release_syncs_only_covered_segments_when_the_journal_turns() -> None:
+    engine = Engine(config=TINY_JOURNAL)
+    logs = logs_of(engine, 10)
+    for number in range(12):
+        append(logs[number % 2], b"v")
+        engine.drain()
+    files = fault_files(engine)
+    assert files.datasyncs[logs[0].active.path] >= 1
+    assert all(files.datasyncs[log.active.path] == 0 for log in logs[2:])
+
+
+# flush=os
+
+
+OS_FLUSH = TopicConfig(flush="os", flush_messages=10, flush_ms=5000)
+
+
+def test_nothing_is_synced_on_append_when_flush_is_os() -> None:
+    engine = Engine(topic=OS_FLUSH)
+    log = logs_of(engine, 1)[0]
+    told = waiters()
+    before = syncs(engine)
+    append(log, b"v")
+    told.wait(log, 1)
+    assert told.told == []
+    engine.drain()
+    assert told.told == [(1, None)]
+    assert syncs(engine) == before
+    assert (log.durable_end, log.synced_end) == (1, 0)
+    assert log.files.recovery_point.offset == 0
+    assert offsets_of(killed(engine).log(log.topic_partition)) == [0]
+
+
+@pytest.mark.parametrize("why", ["messages", "time"])
+def test_log_is_synced_when_flush_messages_or_flush_ms_is_reached(why: str) -> None:
+    engine = Engine(topic=OS_FLUSH)
+    log = logs_of(engine, 1)[0]
+    for number in range(9):
+        append(log, b"%d" % number)
+    engine.drain()
+    engine.tick(1000)
+    assert fault_files(engine).datasyncs[log.active.path] == 0
+    if why == "messages":
+        append(log, b"9")
+        engine.drain()
+        engine.tick(1)
+    else:
+        engine.tick(4999)
+        assert fault_files(engine).datasyncs[log.active.path] == 0
+        engine.tick(1)
+    assert fault_files(engine).datasyncs[log.active.path] == 1
+    assert log.synced_end == log.end_offset
+    end = log.end_offset
+    assert offsets_of(power_lost(engine).log(log.topic_partition)) == list(range(end))
+
+
+def test_recovery_point_moves_only_after_sync_when_flush_is_os() -> None:
+    engine = Engine(topic=replace(OS_FLUSH, flush_messages=10**9, flush_ms=10**9, segment_bytes=500))
+    log = logs_of(engine, 1)[0]
+    for number in range(12):
+        append(log, b"%d" % number * 50)
+        engine.drain()
+    assert len(log.segments) > 2
+    log.files.checkpoint()
+    assert log.files.recovery_point.offset == 0
+    engine.drain()
+    assert log.files.recovery_point.offset == 12
+    assert all(fault_files(engine).datasyncs[segment.path] for segment in log.segments)
+    append(log, b"unsynced")
+    engine.drain()
+    after = power_lost(engine)
+    assert not after.report.corrupt
+    assert offsets_of(after.log(log.topic_partition)) == list(range(12))
+
+
+def test_records_are_safe_from_the_first_on_when_flush_turns_from_os_to_commit() -> None:
+    engine = Engine(topic=OS_FLUSH)
+    log = logs_of(engine, 1)[0]
+    append(log, b"before")
+    log.reconfigure(replace(OS_FLUSH, flush="commit"))
+    told = waiters()
+    append(log, b"after")
+    told.wait(log, 2)
+    engine.drain()
+    assert told.told == [(2, None)]
+    after = next_life(engine, fault_files(engine).crash(KeepsUnsynced()))
+    assert offsets_of(after.log(log.topic_partition)) == [0, 1]
+    assert offsets_of(power_lost(engine).log(log.topic_partition)) == [0, 1]
+
+
+# Waiters.
+
+
+def test_waiters_are_told_in_order_and_at_once_when_their_offset_is_durable() -> None:
+    engine = Engine()
+    log = logs_of(engine, 1)[0]
+    told = waiters()
+    told.wait(log, 0, "nothing")
+    for number in range(5):
+        append(log, b"v")
+        told.wait(log, number + 1)
+    assert told.told == [("nothing", None)]
+    engine.drain()
+    assert told.told[1:] == [(number, None) for number in range(1, 6)]
+    told.wait(log, 3, "late")
+    assert told.told[-1] == ("late", None)
+
+
+def test_waiter_is_told_when_one_for_a_later_offset_waits_before_it() -> None:
+    engine = Engine()
+    log = logs_of(engine, 1)[0]
+    told = waiters()
+    told.wait(log, 2, "second")
+    append(log, b"v")
+    told.wait(log, 1, "first")
+    engine.drain()
+    assert told.told == [("first", None)]
+    append(log, b"v")
+    engine.drain()
+    assert told.told == [("first", None), ("second", None)]
+
+
+def test_waiter_may_append_again_when_it_is_told() -> None:
+    engine = Engine()
+    log = logs_of(engine, 1)[0]
+    ends: list[int] = []
+
+    def again(error: TailraceError | None) -> None:
+        assert error is None
+        ends.append(log.durable_end)
+        if log.end_offset < 5:
+            append(log, b"next")
+            log.when_durable(log.end_offset, again)
+
+    append(log, b"first")
+    log.when_durable(1, again)
+    engine.drain()
+    assert ends == [1, 2, 3, 4, 5]
+
+
+# Failures.
+
+
+FAILURES = {
+    "write": (errno.EIO, on("write", ".log")),
+    "journal write": (errno.EIO, on("write", "journal-1")),
+    "sync": (errno.EIO, on("datasync", "journal-1")),
+    "full disk": (errno.ENOSPC, on("write", ".log")),
+    "read-only": (errno.EROFS, on("write", "journal-1")),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_directory_goes_offline_and_loses_nothing_acknowledged_when_disk_fails(name: str) -> None:
+    error, when = FAILURES[name]
+    engine = Engine()
+    log, other = logs_of(engine, 2)
+    told = waiters()
+    append(log, b"safe")
+    told.wait(log, 1)
+    engine.drain()
+    fault_files(engine).fail(error, when)
+    append(log, b"doomed")
+    told.wait(log, 2)
+    append(other, b"doomed too")
+    told.wait(other, 1, "other")
+    engine.drain()
+    assert told.told[0] == (1, None)
+    assert set(told.told[1:]) == {(2, ErrorCode.STORAGE_ERROR), ("other", ErrorCode.STORAGE_ERROR)}
+    assert list(engine.offline) == ["/data"]
+    assert "/data" in str(engine.offline["/data"])
+    for one in (log, other):
+        told.wait(one, 5, "later")
+        assert told.told[-1] == ("later", ErrorCode.STORAGE_ERROR)
+        for attempt in (
+            lambda one=one: append(one, b"later"),
+            lambda one=one: one.read(0, max_bytes=10),
+            lambda one=one: one.truncate_to(0, now_ms=START_MS),
+            lambda one=one: one.delete_records(0),
+        ):
+            with pytest.raises(TailraceError) as refusal:
+                attempt()
+            assert refusal.value.code is ErrorCode.STORAGE_ERROR
+    engine.tick(60_000)
+    for draw in range(20):
+        after = power_lost(engine, Random(draw))
+        assert not after.report.corrupt
+        assert values_of(after.log(log.topic_partition))[:1] == [(0, b"safe")]
+
+
+def test_file_is_not_trusted_again_when_a_sync_failed_once() -> None:
+    """The kernel forgets a failed page: a second sync says yes and has saved nothing."""
+    engine = Engine(config=StorageConfig(log_dir="/data", journal_max_append_bytes=0))
+    log = logs_of(engine, 1)[0]
+    told = waiters()
+    fault_files(engine).fail(errno.EIO, on("datasync", ".log"))
+    append(log, b"lost")
+    told.wait(log, 1)
+    engine.drain()
+    assert told.told == [(1, ErrorCode.STORAGE_ERROR)]
+    with pytest.raises(TailraceError, match="STORAGE_ERROR"):
+        append(log, b"more")
+    engine.drain()
+    assert log.durable_end == 0
+    assert offsets_of(power_lost(engine).log(log.topic_partition)) == []
+
+
+def test_failed_background_sync_takes_directory_offline_when_the_journal_turns() -> None:
+    engine = Engine(config=TINY_JOURNAL)
+    log = logs_of(engine, 1)[0]
+    fault_files(engine).fail(errno.EIO, on("datasync", ".log"))
+    told = waiters()
+    acknowledged = 0
+    for number in range(12):
+        try:
+            append(log, b"v")
+        except TailraceError:
+            break
+        told.wait(log, number + 1)
+        engine.drain()
+        acknowledged = sum(error is None for _, error in told.told)
+    assert engine.offline
+    assert acknowledged >= 3
+    assert offsets_of(power_lost(engine).log(log.topic_partition))[:acknowledged] == list(range(acknowledged))
+
+
+def test_no_job_is_left_running_when_a_call_in_the_queue_fails_in_an_unforeseen_way() -> None:
+    """A bug in one call must not silence every log of the disk: the directory goes offline and says so."""
+    engine = Engine()
+    log = logs_of(engine, 1)[0]
+
+    def broken() -> None:
+        raise ValueError("a bug")
+
+    writer_of(engine).queue_call(broken)
+    append(log, b"v")
+    told = waiters()
+    told.wait(log, 1)
+    try:
+        engine.drain()
+    except ValueError:
+        engine.drain()
+    assert told.told
+    assert told.told[0][1] is ErrorCode.STORAGE_ERROR
+    assert engine.offline
