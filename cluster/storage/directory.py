@@ -25,7 +25,7 @@ from tailrace.cluster.storage.core.epochs import EpochHistory
 from tailrace.cluster.storage.core.producers import ProducerStates
 from tailrace.cluster.storage.files import Closeable, Files, make_durable_dirs, storage_error
 from tailrace.cluster.storage.handles import HandleCache
-from tailrace.cluster.storage.journal import Journal, LogKey, read_redo
+from tailrace.cluster.storage.journal import FILE_NAMES, Journal, LogKey, read_redo
 from tailrace.cluster.storage.log import Log, LogState
 from tailrace.cluster.storage.logfiles import (
     PARTITION_FILE,
@@ -43,6 +43,12 @@ DELETE_SUFFIX = "-delete"
 CORRUPT_SUFFIX = "-corrupt"
 
 ConfigOf = Callable[[str], TopicConfig]
+
+
+class DirectoryIdentity(NamedTuple):
+    directory_id: UUID
+    # Known to this directory alone: what makes a frame of its journal one of its own.
+    secret: bytes
 
 
 class DirectoryReport(NamedTuple):
@@ -85,18 +91,24 @@ class LogDirectory:
         self._saved_checkpoint: dict[str, list[int | str]] | None = None
         make_durable_dirs(files, path)
         self._lock: Closeable = files.lock(f"{path}/{LOCK_FILE}")
-        self.id = self._read_or_make_id(new_id)
+        self.id, self._secret = self._read_or_make_identity(new_id)
         self._journal: Journal
         self.writer: DirectoryWriter
 
-    def _read_or_make_id(self, new_id: Callable[[], UUID]) -> UUID:
-        path = f"{self.path}/{DIRECTORY_FILE}"
+    def _read_or_make_identity(self, new_id: Callable[[], UUID]) -> DirectoryIdentity:
         try:
-            _, body = read_state(self.files, path, "directory", 1)
-            return UUID(body["directory_id"])
+            return read_directory_identity(self.files, self.path)
         except FileNotFoundError:
-            identity = new_id()
-            write_state(self.files, path, "directory", 1, {"directory_id": str(identity)})
+            if self.files.exists(f"{self.path}/{FILE_NAMES[0]}"):
+                raise TailraceError(
+                    ErrorCode.STORAGE_CORRUPT,
+                    f"{self.path} has been in use, but its {DIRECTORY_FILE} is missing, without which its "
+                    "journal cannot be read. Restore it from a backup, or, if other replicas hold the data, "
+                    "empty the directory and let it be filled again from them.",
+                ) from None
+            identity = DirectoryIdentity(new_id(), new_id().bytes + new_id().bytes)
+            body = {"directory_id": str(identity.directory_id), "journal_secret": identity.secret.hex()}
+            write_state(self.files, f"{self.path}/{DIRECTORY_FILE}", "directory", 1, body)
             return identity
 
     # Opening.
@@ -108,13 +120,17 @@ class LogDirectory:
         identities = self._find_logs()
         redone, damaged, generation = 0, 0, checkpoint.generation + 1
         if not checkpoint.clean:
-            redo = read_redo(self.files, self.path)
+            redo = read_redo(self.files, self.path, self._secret)
             generation, damaged = max(generation, redo.next_generation), redo.damaged_frames
             redone = self._redo(redo.writes, identities)
         opening = Opening(self.files, self.handles, checkpoint.clean, now_ms)
         opened = self._open_all(opening, identities, checkpoint, config_of)
         self._journal = Journal.start(
-            self.files, self.path, generation=generation, capacity=self.config.journal_bytes
+            self.files,
+            self.path,
+            generation=generation,
+            capacity=self.config.journal_bytes,
+            secret=self._secret,
         )
         self.writer = DirectoryWriter(
             handles=self.handles,
@@ -423,6 +439,15 @@ class LogDirectory:
         self._journal.close()
         self.handles.forget_tree(self.path)
         self._lock.close()
+
+
+def read_directory_identity(files: Files, path: str) -> DirectoryIdentity:
+    file = f"{path}/{DIRECTORY_FILE}"
+    _, body = read_state(files, file, "directory", 1)
+    try:
+        return DirectoryIdentity(UUID(body["directory_id"]), bytes.fromhex(body["journal_secret"]))
+    except (KeyError, ValueError, TypeError) as error:
+        raise TailraceError(ErrorCode.STORAGE_CORRUPT, f"{file} lacks a usable {error}") from None
 
 
 def _point_of(log: Log) -> SavedPoint:

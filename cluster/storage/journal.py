@@ -12,6 +12,9 @@ Invariants
 - Redo repeats physical writes, so it must never see a write that a later change of the same file has
   made void. Whoever truncates a log or replaces its segments calls `void` first.
 
+- A frame's checksum covers the directory's secret and the frame's position, so that no record value, wherever
+  it comes to lie in the file, can pass for a frame.
+
 One writer job at a time calls `write`, `sync`, `void`; `release` may come from another thread.
 """
 
@@ -68,12 +71,15 @@ class Redo(NamedTuple):
 
 
 class Journal:
-    def __init__(self, files: Files, directory: str, *, generation: int, capacity: int) -> None:
+    def __init__(
+        self, files: Files, directory: str, *, generation: int, capacity: int, secret: bytes
+    ) -> None:
         self._handles: list[File] = [
             files.open(f"{directory}/{name}", write=True, create=True) for name in FILE_NAMES
         ]
         files.sync_dir(directory)
         self._capacity = capacity
+        self._secret = secret
         self.generation = generation
         self._live_from = generation
         self._written_live_from = 0
@@ -84,9 +90,9 @@ class Journal:
         self._last_written: dict[LogKey, int] = {}
 
     @classmethod
-    def start(cls, files: Files, directory: str, *, generation: int, capacity: int) -> Journal:
+    def start(cls, files: Files, directory: str, *, generation: int, capacity: int, secret: bytes) -> Journal:
         """A journal whose first frame, already synced, makes all older generations history."""
-        journal = cls(files, directory, generation=generation, capacity=capacity)
+        journal = cls(files, directory, generation=generation, capacity=capacity, secret=secret)
         journal._write_frame([], [])
         journal.sync()
         return journal
@@ -164,7 +170,8 @@ class Journal:
         header = _FRAME.pack(
             MAGIC, 0, self.generation, self._sequence, self._written_live_from, len(table), payload_size
         )
-        crc: int = google_crc32c.value(header[_CHECKED_FROM:] + b"".join(table))
+        crc = _seed(self._secret, self._position)
+        crc = google_crc32c.extend(crc, header[_CHECKED_FROM:] + b"".join(table))
         for buffer in payload:
             crc = google_crc32c.extend(crc, buffer if isinstance(buffer, bytes) else bytes(buffer))
         frame = MAGIC + crc.to_bytes(4, "little") + header[_CHECKED_FROM:]
@@ -187,13 +194,17 @@ class _Frame(NamedTuple):
     body: memoryview
 
 
-def read_redo(files: Files, directory: str) -> Redo:
+def _seed(secret: bytes, position: int) -> int:
+    return int(google_crc32c.value(secret + position.to_bytes(8, "little")))
+
+
+def read_redo(files: Files, directory: str, secret: bytes) -> Redo:
     """What the journal files of `directory` still hold. Total: damage gives fewer frames, never an error."""
     frames: list[_Frame] = []
     for name in FILE_NAMES:
         path = f"{directory}/{name}"
         if files.exists(path):
-            frames.extend(_parse_frames(memoryview(files.read(path))))
+            frames.extend(_parse_frames(memoryview(files.read(path)), secret))
     if not frames:
         return Redo([], 1, 0)
     frames.sort(key=lambda frame: (frame.generation, frame.sequence))
@@ -203,10 +214,10 @@ def read_redo(files: Files, directory: str) -> Redo:
     return Redo(_live_writes(live), newest.generation + 1, damaged)
 
 
-def _parse_frames(data: memoryview) -> Iterable[_Frame]:
+def _parse_frames(data: memoryview, secret: bytes) -> Iterable[_Frame]:
     position = 0
     while position + _FRAME.size <= len(data):
-        frame = _parse_frame(data, position)
+        frame = _parse_frame(data, position, secret)
         if frame is None:
             position += FRAME_ALIGNMENT
         else:
@@ -214,14 +225,15 @@ def _parse_frames(data: memoryview) -> Iterable[_Frame]:
             position += _frame_size(frame.entries, frame.payload_size)
 
 
-def _parse_frame(data: memoryview, position: int) -> _Frame | None:
+def _parse_frame(data: memoryview, position: int, secret: bytes) -> _Frame | None:
     magic, crc, generation, sequence, live_from, entries, payload = _FRAME.unpack_from(data, position)
     if magic != MAGIC:
         return None
     end = position + _FRAME.size + entries * _ENTRY.size + payload
     if end > len(data):
         return None
-    if google_crc32c.value(bytes(data[position + _CHECKED_FROM : end])) != crc:
+    checked = bytes(data[position + _CHECKED_FROM : end])
+    if google_crc32c.extend(_seed(secret, position), checked) != crc:
         return None
     return _Frame(generation, sequence, live_from, entries, payload, data[position + _FRAME.size : end])
 

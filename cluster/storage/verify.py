@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
-from uuid import UUID
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.storage.checkpoint import (
@@ -19,7 +18,12 @@ from tailrace.cluster.storage.checkpoint import (
     Checkpoint,
     read_checkpoint,
 )
-from tailrace.cluster.storage.directory import CORRUPT_SUFFIX, DELETE_SUFFIX, DIRECTORY_FILE
+from tailrace.cluster.storage.directory import (
+    CORRUPT_SUFFIX,
+    DELETE_SUFFIX,
+    DIRECTORY_FILE,
+    read_directory_identity,
+)
 from tailrace.cluster.storage.files import Files, storage_error
 from tailrace.cluster.storage.findings import Finding, Report, Tally
 from tailrace.cluster.storage.inspect import Kind, Target, list_partition
@@ -118,28 +122,29 @@ class Verification:
             )
             self.total.add(report.tally)
             return _Surroundings(Checkpoint(False, 0, {}), {})
-        self._check_identity(path, report)
+        secret = self._check_identity(path, report)
         checkpoint = self._read_checkpoint(path, report)
         redo: dict[LogKey, Patches] = {}
         if not checkpoint.clean:
             report.note(path, "was not shut down cleanly, or is in use: the next start recovers its logs")
-            redo = self._check_journal(path, report)
+            redo = self._check_journal(path, secret, report) if secret is not None else {}
         for name in self._target.set_aside:
             report.note(f"{path}/{name}", _why_set_aside(name))
         self.total.add(report.tally)
         return _Surroundings(checkpoint, redo)
 
-    def _check_identity(self, directory: str, report: Report) -> None:
+    def _check_identity(self, directory: str, report: Report) -> bytes | None:
+        """The secret by which the journal's frames are known."""
         path = f"{directory}/{DIRECTORY_FILE}"
         try:
-            _, body = read_state(self._files, path, "directory", 1)
-            UUID(body["directory_id"])
+            return read_directory_identity(self._files, directory).secret
         except FileNotFoundError:
-            report.warn(path, "is missing; the next start gives the directory a new id")
+            report.error(
+                path, "is missing, without which the journal cannot be read. Restore it from a backup"
+            )
         except TailraceError as error:
             report.error(path, str(error.args[0]))
-        except (KeyError, TypeError, ValueError, AttributeError):
-            report.error(path, "holds no usable directory_id. Restore the file from a backup")
+        return None
 
     def _read_checkpoint(self, directory: str, report: Report) -> Checkpoint:
         path = f"{directory}/{CHECKPOINT_FILE}"
@@ -158,8 +163,8 @@ class Verification:
             report.warn(path, str(error.args[0]))
         return Checkpoint(False, 0, {})
 
-    def _check_journal(self, directory: str, report: Report) -> dict[LogKey, Patches]:
-        redo = read_redo(self._files, directory)
+    def _check_journal(self, directory: str, secret: bytes, report: Report) -> dict[LogKey, Patches]:
+        redo = read_redo(self._files, directory, secret)
         where = f"{directory}/{FILE_NAMES[0]}, {FILE_NAMES[1]}"
         if redo.damaged_frames:
             report.warn(

@@ -11,6 +11,7 @@ write or sync the writer refuses everything: the files can no longer be trusted.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,11 @@ from typing import NamedTuple, Protocol
 
 from tailrace.cluster.common.types import Bytes
 from tailrace.cluster.runtime.blocking import Blocking, Job
+from tailrace.cluster.runtime.logs import get_logger
 from tailrace.cluster.storage.handles import HandleCache
 from tailrace.cluster.storage.journal import Journal, JournalWrite, LogKey
+
+events = get_logger(__name__)
 
 _SYNC_EARLY = 64
 
@@ -120,6 +124,10 @@ class DirectoryWriter:
                     self._execute(operations)
                 except OSError as error:
                     self._fail(error)
+                except Exception as error:
+                    # A bug must not silence every log of the disk: it is reported as what it means to them.
+                    events.exception("writer_failed")
+                    self._fail(OSError(errno.EIO, f"the writer failed unexpectedly ({error!r})"))
 
     def _execute(self, operations: Sequence[Operation]) -> None:
         writes: list[Write] = []

@@ -49,9 +49,7 @@ def fault_files(engine: Engine) -> FaultFiles:
     return engine.files
 
 
-def next_life(
-    engine: Engine, files: FaultFiles | None = None, *, topic: TopicConfig | None = None
-) -> Engine:
+def next_life(engine: Engine, files: FaultFiles | None = None, *, topic: TopicConfig | None = None) -> Engine:
     """The process starts again, on the same files or those that a crash left."""
     return Engine(
         files if files is not None else engine.files,

@@ -6,20 +6,31 @@ from random import Random
 
 import pytest
 
-from tailrace.cluster.storage.journal import FILE_NAMES, FRAME_ALIGNMENT, Journal, JournalWrite, LogKey, read_redo
-from tests.support.driving import LosesUnsynced
+from tailrace.cluster.storage.journal import (
+    FILE_NAMES,
+    FRAME_ALIGNMENT,
+    Journal,
+    JournalWrite,
+    LogKey,
+    read_redo,
+)
+from tests.support.driving import LosesUnsynced, rewrite
 from tests.support.fault_files import FaultFiles
 
 A = LogKey(b"a" * 16, 0)
 B = LogKey(b"b" * 16, 3)
 PAGE = FRAME_ALIGNMENT
+SECRET = b"only this directory knows it"
+SECRET = b"s" * 32
 
 
-def started(capacity: int = 4 * PAGE, generation: int = 1) -> tuple[FaultFiles, Journal]:
+def started(
+    capacity: int = 4 * PAGE, generation: int = 1, secret: bytes = SECRET
+) -> tuple[FaultFiles, Journal]:
     files = FaultFiles(Random(0))
     files.make_dirs("/d")
     files.sync_dir("/")
-    return files, Journal.start(files, "/d", generation=generation, capacity=capacity)
+    return files, Journal.start(files, "/d", generation=generation, capacity=capacity, secret=secret)
 
 
 def write(journal: Journal, log: LogKey, data: bytes, *, base: int = 0, position: int = 0) -> bool:
@@ -33,7 +44,10 @@ def write(journal: Journal, log: LogKey, data: bytes, *, base: int = 0, position
 
 
 def redone(files: FaultFiles) -> list[tuple[LogKey, int, int, bytes]]:
-    return [(one.log, one.segment_base, one.position, bytes(one.data)) for one in read_redo(files, "/d").writes]
+    return [
+        (one.log, one.segment_base, one.position, bytes(one.data))
+        for one in read_redo(files, "/d", SECRET).writes
+    ]
 
 
 def release(journal: Journal) -> None:
@@ -51,13 +65,17 @@ def test_redo_repeats_every_synced_write_in_order_when_power_is_lost() -> None:
         expected.append((log, number, 7 * number, data))
     survivor = files.crash(LosesUnsynced())
     assert redone(survivor) == expected
-    redo = read_redo(survivor, "/d")
+    redo = read_redo(survivor, "/d", SECRET)
     assert (redo.damaged_frames, redo.next_generation) == (0, 2)
 
 
 def test_redo_holds_several_logs_when_they_shared_a_frame() -> None:
     files, journal = started()
-    entries = [JournalWrite(A, 5, 1, [b"xy", b"z"], 3), JournalWrite(B, 6, 2, [b""], 0), JournalWrite(A, 9, 0, [b"w"], 1)]
+    entries = [
+        JournalWrite(A, 5, 1, [b"xy", b"z"], 3),
+        JournalWrite(B, 6, 2, [b""], 0),
+        JournalWrite(A, 9, 0, [b"w"], 1),
+    ]
     assert journal.room_for(entries)
     journal.write(entries, ["/p", "/q"])
     journal.sync()
@@ -167,12 +185,12 @@ def test_void_is_not_needed_when_log_was_never_in_the_journal() -> None:
 def test_new_life_makes_all_before_it_history_when_it_starts() -> None:
     files, journal = started()
     write(journal, A, b"old")
-    generation = read_redo(files, "/d").next_generation
+    generation = read_redo(files, "/d", SECRET).next_generation
     assert generation == 2
-    Journal.start(files, "/d", generation=generation, capacity=4 * PAGE)
+    Journal.start(files, "/d", generation=generation, capacity=4 * PAGE, secret=SECRET)
     survivor = files.crash(LosesUnsynced())
     assert redone(survivor) == []
-    assert read_redo(survivor, "/d").next_generation == 3
+    assert read_redo(survivor, "/d", SECRET).next_generation == 3
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 9000, b"TRJ1" * 4000, Random(5).randbytes(20_000)])
@@ -182,7 +200,7 @@ def test_redo_is_empty_when_files_hold_anything_else(content: bytes) -> None:
     for name in FILE_NAMES:
         file = files.open(f"/d/{name}", create=True)
         file.pwritev([content], 0)
-    assert read_redo(files, "/d").writes == []
+    assert read_redo(files, "/d", SECRET).writes == []
 
 
 def test_redo_loses_one_frame_and_says_so_when_any_byte_of_it_is_flipped() -> None:
@@ -193,7 +211,7 @@ def test_redo_loses_one_frame_and_says_so_when_any_byte_of_it_is_flipped() -> No
     # The frame of the second write: frame 0 is the start of the generation.
     for position in range(2 * PAGE, 2 * PAGE + 40 + 37 + 10):
         files.flip_bit("/d/journal-1", position, position % 8)
-        redo = read_redo(files, "/d")
+        redo = read_redo(files, "/d", SECRET)
         assert [bytes(one.data) for one in redo.writes] == [b"0" * 10, b"2" * 10, b"3" * 10], position
         assert redo.damaged_frames == 1
         files.flip_bit("/d/journal-1", position, position % 8)
@@ -202,7 +220,7 @@ def test_redo_loses_one_frame_and_says_so_when_any_byte_of_it_is_flipped() -> No
 
 def test_redo_ignores_a_frame_inside_a_payload_when_the_frame_around_it_is_torn() -> None:
     """Whoever can write records must not be able to write journal frames."""
-    forged_files, forger = started(capacity=64 * PAGE, generation=900)
+    forged_files, forger = started(capacity=64 * PAGE, generation=900, secret=b"guessed")
     write(forger, B, b"forged")
     page = forged_files.read("/d/journal-0")[PAGE : PAGE + 200]
     files, journal = started(capacity=64 * PAGE)
@@ -216,7 +234,7 @@ def test_redo_ignores_a_frame_inside_a_payload_when_the_frame_around_it_is_torn(
 
 
 def test_redo_ignores_a_frame_left_in_an_old_payload_when_the_file_is_used_again() -> None:
-    forged_files, forger = started(capacity=64 * PAGE, generation=900)
+    forged_files, forger = started(capacity=64 * PAGE, generation=900, secret=b"guessed")
     write(forger, B, b"forged")
     page = forged_files.read("/d/journal-0")[PAGE : PAGE + 200]
     files, journal = started(capacity=4 * PAGE)
@@ -231,3 +249,20 @@ def test_redo_ignores_a_frame_left_in_an_old_payload_when_the_file_is_used_again
         write(journal, A, b"%d" % number, position=number)
     assert journal.generation == 3
     assert [data for *_, data in redone(files)] == [b"2", b"3", b"4", b"5", b"6", b"7"]
+
+
+def test_redo_ignores_frames_of_another_directory_when_its_files_were_copied_here() -> None:
+    files, journal = started(secret=b"that directory's")
+    write(journal, A, b"elsewhere")
+    assert read_redo(files, "/d", SECRET).writes == []
+    assert len(read_redo(files, "/d", b"that directory's").writes) == 1
+
+
+def test_redo_ignores_a_frame_when_it_stands_at_another_position_than_it_was_written_to() -> None:
+    files, journal = started(capacity=64 * PAGE)
+    write(journal, A, b"first")
+    write(journal, A, b"second", position=5)
+    content = files.read("/d/journal-1")
+    moved = content.ljust(3 * PAGE, b"\0") + content[PAGE : 2 * PAGE]
+    rewrite(files, "/d/journal-1", moved)
+    assert [data for *_, data in redone(files)] == [b"first", b"second"]

@@ -48,9 +48,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], ErrorCode, TopicConfig]] = {
     "unknown codec": (lambda: forge(attributes=9), ErrorCode.UNKNOWN_CODEC, TopicConfig()),
     "newer version": (lambda: forge(version=2), ErrorCode.UNSUPPORTED_VERSION, TopicConfig()),
     "control batch": (
-        lambda: encode_marker(
-            commit=True, producers=[(1, 0)], coordinator_epoch=0, timestamp=START_MS
-        ),
+        lambda: encode_marker(commit=True, producers=[(1, 0)], coordinator_epoch=0, timestamp=START_MS),
         ErrorCode.INVALID_RECORD,
         TopicConfig(),
     ),

@@ -253,7 +253,9 @@ class Pair:
             for offset, value in zip(batch.offsets(), batch.values(), strict=True)
         ]
         wanted = [
-            (one.base + number, value) for one in self.model.batches for number, value in enumerate(one.values)
+            (one.base + number, value)
+            for one in self.model.batches
+            for number, value in enumerate(one.values)
         ]
         assert found == wanted
         if self.model.batches and self.model.batches[0].base <= self.model.start:

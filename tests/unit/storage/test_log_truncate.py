@@ -23,7 +23,11 @@ from tests.support.driving import (
 from tests.support.engine import START_MS, Engine, append, end_transaction, values_of
 
 SEGMENTED = TopicConfig(segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=5000)
-END_LIFE: dict[str, Callable[[Engine], Engine]] = {"restart": restart, "kill": killed, "power loss": power_lost}
+END_LIFE: dict[str, Callable[[Engine], Engine]] = {
+    "restart": restart,
+    "kill": killed,
+    "power loss": power_lost,
+}
 
 
 def filled(batches: int = 24, topic: TopicConfig = SEGMENTED) -> tuple[Engine, Log]:
