@@ -30,7 +30,7 @@ from tailrace.cluster.common.errors import TailraceError
 from tailrace.cluster.common.storage_config import StorageConfig
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
-from tailrace.cluster.runtime.blocking import Job, ThreadBlocking
+from tailrace.cluster.runtime.blocking import ThreadBlocking
 from tailrace.cluster.storage.cleaner_files import Throttle
 from tailrace.cluster.storage.directory import LogDirectory
 from tailrace.cluster.storage.files import Files, OsFiles
@@ -223,14 +223,6 @@ def batch_of_size(size: int) -> bytes:
     return batch
 
 
-class _Threads(ThreadBlocking):
-    """Lets `gather` have nothing to do, as when an empty directory is opened."""
-
-    def gather(self, jobs: Sequence[Job]) -> None:
-        if jobs:
-            super().gather(jobs)
-
-
 class Engine:
     """The storage engine as a node runs it: real files, real threads, an event loop as the owner."""
 
@@ -245,7 +237,7 @@ class Engine:
         self.loop = asyncio.get_running_loop()
         self.config = StorageConfig(log_dir=str(path), **settings)
         self.topic: TopicConfig = dataclasses.replace(self.config.topic_defaults(), **(topic or {}))
-        self.blocking = _Threads(post=self.loop.call_soon_threadsafe)
+        self.blocking = ThreadBlocking(post=self.loop.call_soon_threadsafe)
         self.manager = LogManager(
             config=self.config,
             files=files if files is not None else OsFiles(),
@@ -282,9 +274,11 @@ class Engine:
         log.when_durable(log.end_offset, durable)
         return done
 
-    async def fill(self, log: Log, batch: bytes, size: int) -> None:
-        """Append `size` bytes, with some megabytes on their way at a time."""
-        window = max(1, UNACKNOWLEDGED_BYTES // len(batch))
+    async def fill(
+        self, log: Log, batch: bytes, size: int, *, unacknowledged: int = UNACKNOWLEDGED_BYTES
+    ) -> None:
+        """Append `size` bytes, with so many on their way at a time."""
+        window = max(1, unacknowledged // len(batch))
         count = size // len(batch)
         for first in range(0, count, window):
             waits = [self.append(log, batch) for _ in range(min(window, count - first))]

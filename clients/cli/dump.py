@@ -15,7 +15,6 @@ from tailrace.cluster.common.control import decode_markers
 from tailrace.cluster.common.errors import TailraceError
 from tailrace.cluster.common.records import Batch
 from tailrace.cluster.storage.core.aborted import decode_aborted
-from tailrace.cluster.storage.core.epochs import EpochHistory
 from tailrace.cluster.storage.core.producers import ProducerStates
 from tailrace.cluster.storage.derived import snapshot_path
 from tailrace.cluster.storage.files import Files, parent_of
@@ -34,9 +33,8 @@ from tailrace.cluster.storage.inspect import (
     reason,
     walk,
 )
-from tailrace.cluster.storage.logfiles import STATE_FILE, STATE_VERSION
+from tailrace.cluster.storage.logstate import STATE_FILE, read_log_state
 from tailrace.cluster.storage.recovery import read_identity
-from tailrace.cluster.storage.statefile import read_state
 
 _END = 2**63 - 1
 
@@ -175,7 +173,7 @@ class _Dump:
             "base_sequence": header.base_sequence,
             "last_sequence": header.last_sequence,
             "leader_epoch": header.leader_epoch,
-            "unsynced_span": header.unsynced_span,
+            "sync_mark": header.sync_mark,
             "transactional": header.is_transactional,
             "control": header.is_control,
             "delete_horizon": header.delete_horizon,
@@ -240,14 +238,16 @@ class _Dump:
     def _epochs(self, directory: str) -> Iterator[Event]:
         path = f"{directory}/{STATE_FILE}"
         try:
-            _, body = read_state(self._files, path, "log-state", STATE_VERSION)
-            history = EpochHistory.from_json(body.get("epochs"))
+            state = read_log_state(self._files, directory)
         except FileNotFoundError:
             return  # It is written with the first checkpoint.
         except TailraceError as error:
             yield _damage(self._log, path, None, str(error.args[0]))
             return
-        for entry in history.entries():
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            yield _damage(self._log, path, None, f"it lacks a usable {error}")
+            return
+        for entry in state.epochs.entries():
             yield {"type": "epoch", "log": self._log, **entry._asdict()}
 
     def _snapshot(self, directory: str, offset: int) -> Iterator[Event]:

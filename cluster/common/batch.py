@@ -55,7 +55,7 @@ class BatchHeader(NamedTuple):
     size: int
     leader_epoch: int
     append_timestamp: int
-    unsynced_span: int
+    sync_mark: int
     header_crc: int
     crc: int
     version: int
@@ -106,11 +106,6 @@ class BatchHeader(NamedTuple):
     @property
     def largest_timestamp(self) -> int:
         return self.append_timestamp if self.append_timestamp >= 0 else self.max_timestamp
-
-    @property
-    def synced_before(self) -> int:
-        """The offset up to which the writing replica's log was on stable storage at that moment."""
-        return self.base_offset - self.unsynced_span
 
     @property
     def all_keys_present(self) -> bool:
@@ -181,22 +176,22 @@ def check_crc(data: Bytes, header: BatchHeader, position: int = 0) -> None:
 
 
 def leader_part(
-    *, size: int, base_offset: int, leader_epoch: int, append_timestamp: int = -1, unsynced_span: int = 0
+    *, size: int, base_offset: int, leader_epoch: int, append_timestamp: int = -1, sync_mark: int = 0
 ) -> bytes:
     """The first 32 bytes, with their checksum; behind them a batch goes on as its producer sent it."""
     try:
-        fields = _LEADER_FIELDS.pack(base_offset, size, leader_epoch, append_timestamp, unsynced_span)
+        fields = _LEADER_FIELDS.pack(base_offset, size, leader_epoch, append_timestamp, sync_mark)
     except error as reason:
         raise corrupt(
             f"no leader part can hold size {size}, base offset {base_offset}, leader epoch {leader_epoch}, "
-            f"append timestamp {append_timestamp}, unsynced span {unsynced_span}: {reason}"
+            f"append timestamp {append_timestamp}, sync mark {sync_mark}: {reason}"
         ) from None
     return fields + _U32.pack(_crc32c(fields))
 
 
-def restamp(buffer: bytearray | memoryview, position: int, unsynced_span: int) -> None:
+def restamp(buffer: bytearray | memoryview, position: int, sync_mark: int) -> None:
     """Put another unsynced span, and the checksum that goes with it, into the batch at `position`."""
-    _U32.pack_into(buffer, position + 24, unsynced_span)
+    _U32.pack_into(buffer, position + 24, sync_mark)
     _U32.pack_into(buffer, position + 28, _crc32c(bytes(buffer[position : position + 28])))
 
 

@@ -33,8 +33,6 @@ from tailrace.cluster.storage.writer import Write
 if TYPE_CHECKING:
     from tailrace.cluster.storage.log import Log
 
-MAX_SPAN = 2**32 - 1
-
 
 class Appended(NamedTuple):
     """Where a batch is. `timestamp` is the append time, or -1 when the records' own timestamps count."""
@@ -76,7 +74,7 @@ def append_as_leader(
         base_offset=base,
         leader_epoch=leader_epoch,
         append_timestamp=append_time,
-        unsynced_span=_span(log, base),
+        sync_mark=log.marks.mark(base, log.synced_end),
     )
     _queue(log, [header], [markers], [head, memoryview(batch)[LEADER_PART_SIZE:]], now_ms)
     return Appended(base, header.last_offset, append_time, False)
@@ -94,7 +92,7 @@ def append_as_follower(log: Log, chunk: Bytes, *, now_ms: int) -> int:
         cutting.reset(log, expected, log_start=log.log_start_offset, now_ms=now_ms, done=None)
     data = bytearray(chunk)
     for header, position in _positions(headers):
-        restamp(data, position, _span(log, header.base_offset))
+        restamp(data, position, log.marks.mark(header.base_offset, log.synced_end))
     # A chunk may span what becomes a segment boundary: it is queued in the parts between.
     start, first = 0, 0
     position = 0
@@ -200,10 +198,6 @@ def check_epoch(log: Log, leader_epoch: int) -> None:
             f"{log.topic_partition}: append in leader epoch {leader_epoch}, the log has epoch "
             f"{log.epochs.latest}",
         )
-
-
-def _span(log: Log, base_offset: int) -> int:
-    return min(base_offset - log.synced_end, MAX_SPAN)
 
 
 def _recompressed(log: Log, batch: Bytes, header: BatchHeader) -> tuple[Bytes, BatchHeader]:

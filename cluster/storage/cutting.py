@@ -18,6 +18,7 @@ from tailrace.cluster.storage.logfiles import (
     partition_body,
     remove_segment,
 )
+from tailrace.cluster.storage.reading import aborted_of
 from tailrace.cluster.storage.segment import Place, Segment
 from tailrace.cluster.storage.statefile import write_state
 
@@ -34,6 +35,7 @@ def truncate(log: Log, place_segment: Segment, place: Place, now_ms: int, done: 
     dirty = files.paths_since_recovery_point(log.segments)
     del log.segments[number + 1 :]
     del log.bases[number + 1 :]
+    aborted_of(log, place_segment)
     place_segment.cut(place)
     place_segment.persisted_entries = 0
     place_segment.persisted_aborted = 0
@@ -92,7 +94,8 @@ def reset(log: Log, offset: int, *, log_start: int, now_ms: int, done: Job | Non
     log.producers = ProducerStates()
     files.recovery_point = RecoveryPoint(offset, offset, 0)
     files.checkpointed_end = offset
-    save_state = files.saving_rewrite(0)
+    # The new segment is listed only once it is there.
+    save_state = files.saving_rewrite(0, without_segments=True)
     body = partition_body(log.topic_partition.topic, log.key.partition, log.key.topic_id, log_start)
     create = files.creating(new)
     key, directory = log.key, log.directory

@@ -31,8 +31,8 @@ from tailrace.cluster.storage.logfiles import (
     PARTITION_FILE,
     partition_body,
 )
-from tailrace.cluster.storage.recovery import Identity, Opened, open_log, read_identity
-from tailrace.cluster.storage.scanning import Opening
+from tailrace.cluster.storage.recovery import Opened, open_log, read_identity
+from tailrace.cluster.storage.scanning import Identity, Opening
 from tailrace.cluster.storage.segment import LOG_SUFFIX, Segment, offset_name
 from tailrace.cluster.storage.statefile import read_state, write_state
 from tailrace.cluster.storage.writer import DirectoryWriter
@@ -91,7 +91,7 @@ class LogDirectory:
         self._saved_checkpoint: dict[str, list[int | str]] | None = None
         make_durable_dirs(files, path)
         self._lock: Closeable = files.lock(f"{path}/{LOCK_FILE}")
-        self.id, self._secret = self._read_or_make_identity(new_id)
+        self.id, self.secret = self._read_or_make_identity(new_id)
         self._journal: Journal
         self.writer: DirectoryWriter
 
@@ -118,19 +118,21 @@ class LogDirectory:
         self.now_ms = now_ms
         checkpoint = read_checkpoint(self.files, self.path)
         identities = self._find_logs()
+        for topic_partition in self.corrupt:
+            self._keep_promise(checkpoint.logs.get(str(topic_partition)), str(topic_partition))
         redone, damaged, generation = 0, 0, checkpoint.generation + 1
         if not checkpoint.clean:
-            redo = read_redo(self.files, self.path, self._secret)
+            redo = read_redo(self.files, self.path, self.secret)
             generation, damaged = max(generation, redo.next_generation), redo.damaged_frames
             redone = self._redo(redo.writes, identities)
-        opening = Opening(self.files, self.handles, checkpoint.clean, now_ms)
+        opening = Opening(self.files, self.handles, checkpoint.clean, now_ms, self.secret)
         opened = self._open_all(opening, identities, checkpoint, config_of)
         self._journal = Journal.start(
             self.files,
             self.path,
             generation=generation,
             capacity=self.config.journal_bytes,
-            secret=self._secret,
+            secret=self.secret,
         )
         self.writer = DirectoryWriter(
             handles=self.handles,
@@ -172,13 +174,17 @@ class LogDirectory:
                 found[name] = read_identity(self.files, path)
             except FileNotFoundError:
                 if any(entry.name.endswith(LOG_SUFFIX) for entry in self.files.list(path)):
-                    raise TailraceError(
-                        ErrorCode.STORAGE_CORRUPT,
-                        f"{path} holds segments but no {PARTITION_FILE}. Move the directory away; the "
-                        "replica is then fetched again from another broker.",
-                    ) from None
-                self.files.remove_tree(path)  # Its creation never finished, so nothing was ever in it.
+                    self._set_corrupt(name, _no_identity(path))
+                else:
+                    self.files.remove_tree(path)  # Its creation never finished: nothing was ever in it.
+            except TailraceError as error:
+                self._set_corrupt(name, error)
         return found
+
+    def _set_corrupt(self, name: str, error: TailraceError) -> None:
+        topic, _, partition = name.rpartition("-")
+        if topic and partition.isdecimal():
+            self.corrupt[TopicPartition(topic, int(partition))] = error
 
     def _redo(self, writes: Sequence[Any], identities: dict[str, Identity]) -> int:
         """Write back what the journal made durable; segments that are gone were removed on purpose."""
@@ -202,6 +208,11 @@ class LogDirectory:
             self.handles.sync(path)
         return redone
 
+    def _keep_promise(self, saved: SavedPoint | None, name: str) -> None:
+        """What a damaged log had promised stays on record, or a later start would find nothing missing."""
+        if saved is not None:
+            self._corrupt_points[name] = list(saved.to_json())
+
     def _open_all(
         self,
         opening: Opening,
@@ -221,9 +232,7 @@ class LogDirectory:
                 opened[name] = open_log(opening, f"{self.path}/{name}", identity, config, saved)
             except TailraceError as error:
                 self.corrupt[identity.topic_partition] = error
-                if saved is not None:
-                    # What it had promised stays on record, or a later start would find nothing missing.
-                    self._corrupt_points[name] = list(saved.to_json())
+                self._keep_promise(saved, name)
 
         names = sorted(identities)
         threads = 1 if opening.clean else self.config.num_recovery_threads_per_data_dir
@@ -325,7 +334,9 @@ class LogDirectory:
             number += 1
         return f"{directory}.{number}{suffix}"
 
-    def replace_corrupt(self, topic_partition: TopicPartition, config: TopicConfig, *, now_ms: int) -> Log:
+    def replace_corrupt(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig, *, now_ms: int
+    ) -> Log:
         """An empty log in the place of a damaged one, to be filled from another replica.
 
         The damaged files stay beside it under a `-corrupt` name until somebody removes them.
@@ -334,12 +345,11 @@ class LogDirectory:
         del self.corrupt[topic_partition]
         self._corrupt_points.pop(str(topic_partition), None)
         directory = f"{self.path}/{topic_partition}"
-        identity = read_identity(self.files, directory)
         target = self._free_name(directory, CORRUPT_SUFFIX)
         self.files.rename(directory, target)
         self.files.sync_dir(self.path)
         self.handles.forget_tree(directory)
-        return self.create_log(topic_partition, UUID(bytes=identity.topic_id), config, now_ms=now_ms)
+        return self.create_log(topic_partition, topic_id, config, now_ms=now_ms)
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         for path in paths:
@@ -439,6 +449,14 @@ class LogDirectory:
         self._journal.close()
         self.handles.forget_tree(self.path)
         self._lock.close()
+
+
+def _no_identity(path: str) -> TailraceError:
+    return TailraceError(
+        ErrorCode.STORAGE_CORRUPT,
+        f"{path} holds segments but no {PARTITION_FILE}. Restore the file from a backup, or let the replica be "
+        "fetched again from another one.",
+    )
 
 
 def read_directory_identity(files: Files, path: str) -> DirectoryIdentity:

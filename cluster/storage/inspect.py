@@ -23,6 +23,7 @@ from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.types import Bytes
 from tailrace.cluster.storage.checkpoint import CHECKPOINT_FILE
 from tailrace.cluster.storage.core.index import SparseIndex, decode_index
+from tailrace.cluster.storage.core.marks import SyncMarks
 from tailrace.cluster.storage.core.recovery import find_proof
 from tailrace.cluster.storage.directory import CORRUPT_SUFFIX, DELETE_SUFFIX, DIRECTORY_FILE
 from tailrace.cluster.storage.files import TEMPORARY_SUFFIX, Entry, File, Files, parent_of
@@ -341,11 +342,11 @@ def _candidates(window: bytes, least: int) -> list[int]:
     return sorted(found)
 
 
-def proof_behind(source: Source, position: int, beyond: int) -> BatchHeader | None:
+def proof_behind(source: Source, position: int, beyond: int, marks: SyncMarks) -> BatchHeader | None:
     """A batch behind `position` which was written when offset `beyond` had been synced already (ADR 1)."""
     while position + HEADER_SIZE <= source.size:
         window = source.read(position, min(WINDOW_BYTES, source.size - position))
-        proof = find_proof(window, beyond)
+        proof = find_proof(window, beyond, marks)
         if proof is not None or len(window) < WINDOW_BYTES:
             return proof
         position += WINDOW_BYTES - HEADER_SIZE + 1

@@ -26,6 +26,7 @@ from tailrace.cluster.storage import appending, cutting, reading
 from tailrace.cluster.storage.appending import Appended
 from tailrace.cluster.storage.core.aborted import AbortedTransaction
 from tailrace.cluster.storage.core.epochs import EpochHistory
+from tailrace.cluster.storage.core.marks import SyncMarks
 from tailrace.cluster.storage.core.producers import ProducerStates
 from tailrace.cluster.storage.files import Files
 from tailrace.cluster.storage.handles import HandleCache
@@ -46,6 +47,7 @@ class LogHome(Protocol):
     writer: DirectoryWriter
     blocking: Blocking
     pending_max_bytes: int
+    secret: bytes
     # Logs with something that a checkpoint would save.
     touched: set[Log]
 
@@ -82,6 +84,7 @@ class Log:
         self.home = home
         self.topic_partition = topic_partition
         self.key = LogKey(topic_id, topic_partition.partition)
+        self.marks = SyncMarks(home.secret, topic_id, topic_partition.partition)
         self.directory = directory
         self.config = config
         self.segments = state.segments
@@ -100,6 +103,8 @@ class Log:
         self.appended_bytes = 0
         self.files = LogFiles(self, state.snapshots, state.rewrites)
         self._load_producers = state.producers
+        if self.active.aborted_count:
+            reading.aborted_of(self, self.active)  # Repaired now if need be: appends will add to it.
         self._producers: ProducerStates | None = None
         self._waiters: list[tuple[int, int, DurableCallback]] = []
         self._waiters_ever = 0

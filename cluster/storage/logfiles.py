@@ -21,6 +21,7 @@ from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.runtime.blocking import Job
 from tailrace.cluster.storage.derived import load_producers, snapshot_path
 from tailrace.cluster.storage.files import Files, write_atomic
+from tailrace.cluster.storage.logstate import SavedLogState, saved_segments, write_log_state
 from tailrace.cluster.storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from tailrace.cluster.storage.log import Log
 
 PARTITION_FILE = "partition.json"
-STATE_FILE = "log-state.json"
-STATE_VERSION = 1
 _SNAPSHOTS_BESIDE_SEGMENTS = 2
 
 
@@ -60,7 +59,7 @@ class LogFiles:
         self.snapshots = snapshots
         self._unwritten: dict[int, bytes] = {}
         self._saved_epochs = log.epochs.entries()
-        self._saved_counts = self._aborted_counts()
+        self._saved_segments = saved_segments(log.segments)
         self.checkpointed_end = log.end_offset
         self._unsynced_since: int | None = None
         self.recovery_point = RecoveryPoint(log.end_offset, log.active.base_offset, log.active.size)
@@ -101,17 +100,19 @@ class LogFiles:
             log.segments.pop()
             log.bases.pop()
         else:
-            old.next_offset = base
+            old.content_end, old.next_offset = old.next_offset, base
         log.segments.append(new)
         log.bases.append(base)
         log.end_offset = base
         create = self.creating(new)
+        save_state = self._saving_state()
 
         def work() -> None:
             if seal is not None:
                 seal()
             snapshot()
             create()
+            save_state()
             if replaces_empty:
                 remove_segment(log.home.files, old)
                 log.home.handles.forget(old.path)
@@ -155,17 +156,20 @@ class LogFiles:
         """Append what the index files lack; the transaction index is synced, as it cannot be missed."""
         index_frame = segment.index.encode_frame(segment.persisted_entries)
         aborted_frame = segment.aborted.encode_frame(segment.persisted_aborted)
+        new_index, new_aborted = not segment.persisted_entries, not segment.persisted_aborted
         segment.persisted_entries = len(segment.index)
         segment.persisted_aborted = len(segment.aborted)
         index_path, txn_path = segment.sibling(INDEX_SUFFIX), segment.sibling(TXN_INDEX_SUFFIX)
-        directory = segment.directory
 
         def save(files: Files) -> None:
-            if index_frame:
+            if index_frame and new_index:
+                write_atomic(files, index_path, index_frame, sync=False)
+            elif index_frame:
                 _append(files, index_path, index_frame, sync=False)
-            if aborted_frame:
+            if aborted_frame and new_aborted:
+                write_atomic(files, txn_path, aborted_frame)
+            elif aborted_frame:
                 _append(files, txn_path, aborted_frame, sync=True)
-                files.sync_dir(directory)
 
         return save
 
@@ -301,26 +305,21 @@ class LogFiles:
         """Files that may hold writes which are not synced, or synced only by way of the journal."""
         return [segment.path for segment in segments if segment.base_offset >= self.recovery_point.base]
 
-    def _aborted_counts(self) -> dict[str, int]:
-        return {
-            str(segment.base_offset): segment.aborted_count
-            for segment in self._log.segments
-            if segment.aborted_count
-        }
-
     def _state_changed(self) -> bool:
         log = self._log
-        return log.epochs.entries() != self._saved_epochs or self._aborted_counts() != self._saved_counts
+        return (
+            log.epochs.entries() != self._saved_epochs or saved_segments(log.segments) != self._saved_segments
+        )
 
     def _saving_changed_state(self) -> Job | None:
         return self._saving_state() if self._state_changed() else None
 
-    def saving_rewrite(self, lowered_to: int | None = None) -> Job:
+    def saving_rewrite(self, lowered_to: int | None = None, *, without_segments: bool = False) -> Job:
         """What must be done, on the writer's thread, before bytes below the recovery point change."""
         self.rewrites += 1
         if lowered_to is not None:
             self._lowered_to = min(lowered_to, lowered_to if self._lowered_to is None else self._lowered_to)
-        return self._saving_state()
+        return self._saving_state(without_segments=without_segments)
 
     def leave_rewritten(self, next_base: int) -> None:
         """Segments below `next_base` were cleaned: positions in them mean nothing any more, and all of
@@ -329,18 +328,13 @@ class LogFiles:
         if self.recovery_point.base < next_base:
             self.recovery_point = RecoveryPoint(next_base, next_base, 0)
 
-    def _saving_state(self) -> Job:
+    def _saving_state(self, *, without_segments: bool = False) -> Job:
         log = self._log
         self._saved_epochs = log.epochs.entries()
-        self._saved_counts = self._aborted_counts()
-        body = {
-            "epochs": log.epochs.to_json(),
-            "aborted": self._saved_counts,
-            "rewrites": self.rewrites,
-            "lowered_to": self._lowered_to,
-        }
-        files, path = log.home.files, f"{log.directory}/{STATE_FILE}"
-        return lambda: write_state(files, path, "log-state", STATE_VERSION, body)
+        self._saved_segments = () if without_segments else saved_segments(log.segments)
+        state = SavedLogState(log.epochs, self._saved_segments, self.rewrites, self._lowered_to).to_json()
+        files, directory = log.home.files, log.directory
+        return lambda: write_log_state(files, directory, state)
 
     # Log start.
 

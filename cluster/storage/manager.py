@@ -77,8 +77,8 @@ class LogManager:
                     new_id=self._new_id,
                 )
                 reports[path] = directory.open(self._topic_config, now_ms)
-            except OSError as error:
-                self.offline[path] = storage_error(f"opening log directory {path}", error)
+            except (OSError, TailraceError) as error:
+                self.offline[path] = _why_offline(path, error)
                 events.error("log_directory_offline", path=path, error=str(self.offline[path]))
                 continue
             events.info("log_directory_opened", path=path, **reports[path]._asdict())
@@ -87,11 +87,11 @@ class LogManager:
             directory.on_failure = self._directory_failed
             self.directories.append(directory)
         if not self.directories:
-            raise TailraceError(
-                ErrorCode.STORAGE_ERROR,
-                "no log directory can be used: "
-                + "; ".join(str(error.args[0]) for error in self.offline.values()),
-            )
+            reasons = list(self.offline.values())
+            if len(reasons) == 1:
+                raise reasons[0]
+            message = "no log directory can be used: " + "; ".join(str(one.args[0]) for one in reasons)
+            raise TailraceError(ErrorCode.STORAGE_ERROR, message)
         self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
         self._next_save_ms = now_ms + self.config.log_checkpoint_interval_ms
         return OpenReport(reports, dict(self.offline), self.corrupt)
@@ -142,12 +142,12 @@ class LogManager:
                 return
         raise TailraceError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} has no log here")
 
-    def replace_corrupt(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
+    def replace_corrupt(self, topic_partition: TopicPartition, topic_id: UUID, *, now_ms: int) -> Log:
         """An empty log for a damaged one, to be filled from another replica."""
         for directory in self.directories:
             if topic_partition in directory.corrupt:
                 config = self._topic_config(topic_partition.topic)
-                return directory.replace_corrupt(topic_partition, config, now_ms=now_ms)
+                return directory.replace_corrupt(topic_partition, topic_id, config, now_ms=now_ms)
         raise TailraceError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} has no damaged log here"
         )
@@ -223,3 +223,12 @@ class LogManager:
                 directory.close(one_closed)
 
         self._cleaning.stop(close_directories)
+
+
+def _why_offline(path: str, error: OSError | TailraceError) -> TailraceError:
+    """Damage takes one directory offline; anything else that is not the disk's fault stops the start."""
+    if isinstance(error, OSError):
+        return storage_error(f"opening log directory {path}", error)
+    if error.code is not ErrorCode.STORAGE_CORRUPT:
+        raise error
+    return error

@@ -103,14 +103,14 @@ def aborted_transactions(log: Log, start: int, end: int) -> list[AbortedTransact
     found: list[AbortedTransaction] = []
     first = max(bisect_right(log.bases, start) - 1, 0)
     for segment in log.segments[first:]:
-        index = _aborted_of(log, segment)
+        index = aborted_of(log, segment)
         found.extend(index.overlapping(start, end))
         if index.settles(end):
             break
     return found
 
 
-def _aborted_of(log: Log, segment: Segment) -> AbortedIndex:
+def aborted_of(log: Log, segment: Segment) -> AbortedIndex:
     if not segment.aborted_complete:
         rebuilt = rebuild_aborted(
             log.files.read_snapshot, log.segments, segment, log.files.snapshots, log.log_start_offset

@@ -8,10 +8,9 @@ file as it was.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.topic_config import TopicConfig
@@ -24,11 +23,16 @@ from tailrace.cluster.storage.files import TEMPORARY_SUFFIX, Entry, Files
 from tailrace.cluster.storage.log import LogState
 from tailrace.cluster.storage.logfiles import (
     PARTITION_FILE,
-    STATE_FILE,
-    STATE_VERSION,
     RecoveryPoint,
 )
-from tailrace.cluster.storage.scanning import Found, Opening, Scanner, remove_segments
+from tailrace.cluster.storage.logstate import (
+    SavedLogState,
+    SavedSegment,
+    find_log_state,
+    saved_segments,
+    write_log_state,
+)
+from tailrace.cluster.storage.scanning import Found, Identity, Opening, Scanner, remove_segments
 from tailrace.cluster.storage.segment import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -36,25 +40,10 @@ from tailrace.cluster.storage.segment import (
     Segment,
     offset_name,
 )
-from tailrace.cluster.storage.statefile import read_state, write_state
+from tailrace.cluster.storage.statefile import read_state
 from tailrace.cluster.storage.swap import recover_swaps
 
 _NUMBERED = re.compile(r"(\d{20})(\.[a-z]+)")
-
-
-class Identity(NamedTuple):
-    topic_partition: TopicPartition
-    topic_id: bytes
-    log_start_offset: int
-
-
-class _SavedState(NamedTuple):
-    """What the log's own state file says; without one (`epochs` is None) the batches are asked."""
-
-    epochs: EpochHistory | None
-    aborted_counts: dict[str, int]
-    rewrites: int
-    lowered_to: int | None
 
 
 class Opened(NamedTuple):
@@ -80,14 +69,15 @@ def open_log(
     files = opening.files
     recover_swaps(files, directory)
     entries = files.list(directory)
-    own = _read_log_state(files, directory)
-    epochs = own.epochs
-    found = _list_segments(opening, directory, entries, config, own.aborted_counts)
+    own = find_log_state(files, directory)
+    found = _list_segments(opening, directory, entries, config, own)
+    if own is not None:
+        _require_segments(directory, found, own, config)
     if not found.segments:
         found.segments.append(_first_segment(opening, directory, identity.log_start_offset, config))
     point = _usable_point(found, saved, own)
-    if opening.clean and point is not None and epochs is not None and _is_whole(found, point):
-        found.epochs = epochs
+    if opening.clean and point is not None and own is not None and _is_whole(found, point):
+        found.epochs = own.epochs
         found.segments[-1].next_offset = point.offset
         producers = _lazy_producers(opening, directory, found, identity.log_start_offset)
     else:
@@ -102,7 +92,7 @@ def open_log(
         found.epochs.truncate_end(0)
         end = log_start
     promised = log_start
-    if saved is not None and own.epochs is not None and saved.rewrites == own.rewrites:
+    if saved is not None and own is not None and saved.rewrites == own.rewrites:
         promised = max(promised, saved.point.offset)
     if end < promised:
         raise TailraceError(
@@ -120,7 +110,7 @@ def open_log(
         producers=producers,
         snapshots=found.snapshots,
         cleaned_to=saved.cleaned_to if saved is not None else 0,
-        rewrites=own.rewrites,
+        rewrites=own.rewrites if own is not None else 0,
     )
     return Opened(state, found.to_remove, found.scanned, found.cut)
 
@@ -129,7 +119,11 @@ def open_log(
 
 
 def _list_segments(
-    opening: Opening, directory: str, entries: list[Entry], config: TopicConfig, counts: dict[str, int]
+    opening: Opening,
+    directory: str,
+    entries: list[Entry],
+    config: TopicConfig,
+    own: SavedLogState | None,
 ) -> Found:
     sizes: dict[int, int] = {}
     snapshots: list[int] = []
@@ -143,6 +137,8 @@ def _list_segments(
         elif name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)):
             to_remove.append(f"{directory}/{name}")
     bases = sorted(sizes)
+    known = {segment.base_offset: segment for segment in own.segments} if own is not None else {}
+    nothing = SavedSegment(-1, -1, 0)
     segments = [
         Segment(
             files=opening.files,
@@ -152,11 +148,31 @@ def _list_segments(
             next_offset=following,
             size=sizes[base],
             index_interval=config.index_interval_bytes,
-            expected_aborted=counts.get(str(base), 0),
+            expected_aborted=known.get(base, nothing).aborted,
+            content_end=end if (end := known.get(base, nothing).content_end) >= 0 else None,
         )
         for base, following in zip(bases, [*bases[1:], *bases[-1:]], strict=True)
     ]
     return Found(segments, sorted(snapshots), to_remove)
+
+
+def _require_segments(directory: str, found: Found, own: SavedLogState, config: TopicConfig) -> None:
+    """Raise STORAGE_CORRUPT when a segment is missing that was there when the state was saved.
+
+    Those at the front may have been removed since, by retention. Under flush=os the last ones may be gone
+    too: a recovery that was cut short has removed them.
+    """
+    bases = [segment.base_offset for segment in found.segments]
+    known = [segment.base_offset for segment in own.segments]
+    first = bases[0] if bases else 0
+    last = bases[-1] if bases and config.flush != "commit" else known[-1] if known else 0
+    missing = [base for base in known if first <= base <= last and base not in set(bases)]
+    if missing:
+        raise TailraceError(
+            ErrorCode.STORAGE_CORRUPT,
+            f"{directory} lacks the segment {offset_name(missing[0])}{LOG_SUFFIX}. The replica must be fetched "
+            "again from another one.",
+        )
 
 
 def _first_segment(opening: Opening, directory: str, base: int, config: TopicConfig) -> Segment:
@@ -176,21 +192,9 @@ def _first_segment(opening: Opening, directory: str, base: int, config: TopicCon
     return segment
 
 
-def _read_log_state(files: Files, directory: str) -> _SavedState:
-    with contextlib.suppress(FileNotFoundError, KeyError, TypeError, ValueError, TailraceError):
-        _, body = read_state(files, f"{directory}/{STATE_FILE}", "log-state", STATE_VERSION)
-        return _SavedState(
-            EpochHistory.from_json(body["epochs"]),
-            {str(base): int(count) for base, count in body["aborted"].items()},
-            int(body["rewrites"]),
-            body["lowered_to"],
-        )
-    return _SavedState(None, {}, 0, None)
-
-
-def _usable_point(found: Found, saved: SavedPoint | None, own: _SavedState) -> RecoveryPoint | None:
+def _usable_point(found: Found, saved: SavedPoint | None, own: SavedLogState | None) -> RecoveryPoint | None:
     """The saved recovery point, if it still means what it says; else a safe one, or None to scan all."""
-    if saved is None or own.epochs is None:
+    if saved is None or own is None:
         return None
     point = saved.point
     if saved.rewrites == own.rewrites:
@@ -226,10 +230,10 @@ def _recover(
     config: TopicConfig,
     found: Found,
     point: RecoveryPoint | None,
-    own: _SavedState,
+    own: SavedLogState | None,
 ) -> Callable[[], ProducerStates]:
     """Scan from the recovery point on, cut a torn end, and rebuild what is derived from the batches."""
-    if point is None or own.epochs is None:
+    if point is None or own is None:
         first = found.segments[0]
         point = RecoveryPoint(first.base_offset, first.base_offset, 0)
         found.epochs = EpochHistory()
@@ -238,20 +242,15 @@ def _recover(
         found.epochs.truncate_end(point.offset)
     number = next(i for i, segment in enumerate(found.segments) if segment.base_offset == point.base)
     states = _producers_before(opening, directory, found, number, point, identity.log_start_offset)
-    scanner = Scanner(opening, found, states, config, identity.log_start_offset)
+    scanner = Scanner(opening, found, states, config, identity)
     scanner.run(number, point)
     end = found.segments[-1].next_offset
     for at in [at for at in found.snapshots if at > end]:
         opening.files.remove(f"{directory}/{offset_name(at)}{PRODUCERS_SUFFIX}")
     found.snapshots = [at for at in found.snapshots if at <= end]
-    counts = {str(s.base_offset): s.aborted_count for s in found.segments if s.aborted_count}
-    body: dict[str, Any] = {
-        "epochs": found.epochs.to_json(),
-        "aborted": counts,
-        "rewrites": own.rewrites,
-        "lowered_to": own.lowered_to,
-    }
-    write_state(opening.files, f"{directory}/{STATE_FILE}", "log-state", STATE_VERSION, body)
+    rewrites, lowered_to = (own.rewrites, own.lowered_to) if own is not None else (0, None)
+    state = SavedLogState(found.epochs, saved_segments(found.segments), rewrites, lowered_to)
+    write_log_state(opening.files, directory, state.to_json())
     return lambda: states
 
 

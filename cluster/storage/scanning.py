@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tailrace.cluster.common.batch import HEADER_SIZE, BatchHeader
 from tailrace.cluster.common.control import decode_markers
 from tailrace.cluster.common.records import Batch
 from tailrace.cluster.common.topic_config import TopicConfig
+from tailrace.cluster.common.types import TopicPartition
 from tailrace.cluster.storage.core.epochs import EpochHistory
+from tailrace.cluster.storage.core.marks import SyncMarks
 from tailrace.cluster.storage.core.producers import ProducerStates
 from tailrace.cluster.storage.core.recovery import find_proof, scan_window
 from tailrace.cluster.storage.derived import rebuild_aborted, snapshots_in
@@ -25,6 +28,12 @@ from tailrace.cluster.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TXN_INDEX
 SCAN_BYTES = 4 << 20
 
 
+class Identity(NamedTuple):
+    topic_partition: TopicPartition
+    topic_id: bytes
+    log_start_offset: int
+
+
 @dataclass(slots=True)
 class Opening:
     """The circumstances under which the logs of a directory are opened."""
@@ -33,6 +42,7 @@ class Opening:
     handles: HandleCache
     clean: bool
     now_ms: int
+    secret: bytes
 
 
 @dataclass(slots=True)
@@ -62,14 +72,15 @@ class Scanner:
         found: Found,
         states: ProducerStates,
         config: TopicConfig,
-        log_start: int,
+        identity: Identity,
     ) -> None:
         self._opening = opening
         self._found = found
         self._states = states
         self._config = config
-        self._log_start = log_start
-        self._gaps = False
+        self._log_start = identity.log_start_offset
+        partition = identity.topic_partition.partition
+        self._marks = SyncMarks(opening.secret, identity.topic_id, partition)
 
     def run(self, number: int, point: RecoveryPoint) -> None:
         expected, position = point.offset, point.position
@@ -103,11 +114,20 @@ class Scanner:
                 self._save(segment)
 
     def _check_adjacent(self, segment: Segment, following: Segment) -> str | None:
-        """Only cleaning, here or at the leader, leaves offsets without records; else a gap is a lost end."""
-        if segment.next_offset < following.base_offset:
-            if not self._config.compacted and not self._gaps:
-                return f"it ends at {segment.next_offset}, the next segment begins at {following.base_offset}"
-            segment.next_offset = following.base_offset
+        """Cleaning, here or at the leader, leaves offsets without records; otherwise a gap is a lost end.
+
+        The state file knows where the records ended. Without it, only a system that loses unsynced writes
+        can have lost them: under flush=commit a segment is synced before the next one is begun.
+        """
+        known, end, base = segment.content_end, segment.next_offset, following.base_offset
+        if end == base:
+            return None
+        may_be = (
+            end >= known if known is not None else self._config.flush == "commit" or self._config.compacted
+        )
+        if not may_be:
+            return f"it ends at {end}, the next segment begins at {base}"
+        segment.content_end, segment.next_offset = end, base
         return None
 
     def _reopened(self, segment: Segment, place: Place) -> Segment:
@@ -124,6 +144,7 @@ class Scanner:
             fresh=place.position == 0,
         )
         fresh.cut(place)
+        fresh.content_end = segment.content_end
         if len(fresh.aborted) < segment.aborted_count:
             # The state file may be newer than the recovery point, so fewer can be right; the batches know.
             before = self._found.segments[: self._found.segments.index(segment)]
@@ -143,7 +164,7 @@ class Scanner:
             while position < file_size:
                 window = file.pread(min(wanted, file_size - position), position)
                 is_end = position + len(window) >= file_size
-                step = scan_window(window, segment.next_offset, is_end=is_end)
+                step = scan_window(window, segment.next_offset, self._found.epochs.latest, is_end=is_end)
                 for header, at in step.batches:
                     self._take(segment, header, window, at)
                 self._found.scanned += step.consumed
@@ -155,8 +176,6 @@ class Scanner:
 
     def _take(self, segment: Segment, header: BatchHeader, window: bytes, at: int) -> None:
         markers = decode_markers(Batch(window, header, at)) if header.is_control else ()
-        if header.base_offset > segment.next_offset:
-            self._gaps = True
         self._found.epochs.assign(header.leader_epoch, header.base_offset)
         segment.add(header, base_offset=header.base_offset, timestamp=header.largest_timestamp)
         segment.written = segment.size
@@ -187,7 +206,7 @@ class Scanner:
         with self._opening.handles.borrow(path) as file:
             while position < size:
                 window = file.pread(min(SCAN_BYTES, size - position), position)
-                proof = find_proof(window, beyond)
+                proof = find_proof(window, beyond, self._marks)
                 if proof is not None:
                     return proof
                 if len(window) < SCAN_BYTES:

@@ -69,6 +69,7 @@ class Segment:
         "_largest_timestamp",
         "_recent",
         "base_offset",
+        "content_end",
         "created_ms",
         "directory",
         "in_flight",
@@ -98,6 +99,7 @@ class Segment:
         first_timestamp: int | None = None,
         created_ms: int | None = None,
         expected_aborted: int = 0,
+        content_end: int | None = None,
         fresh: bool = False,
     ) -> None:
         self._files = files
@@ -114,6 +116,8 @@ class Segment:
         self._expected_aborted = expected_aborted
         self._largest_timestamp = NO_TIMESTAMP if fresh else largest_timestamp
         self.created_ms = created_ms
+        # Where the records of a closed segment end, if that is known; `next_offset` can lie beyond a gap.
+        self.content_end = content_end
         self._first_timestamp = first_timestamp
         last = index.last if index is not None else None
         self.indexed_position = last.position if last is not None else -index_interval
@@ -213,6 +217,7 @@ class Segment:
         self._recent = {offset: at for offset, at in self._recent.items() if offset < place.offset}
         self._note_indexed(self.index)
         self._largest_timestamp = None
+        self.content_end = None
         if place.position == 0:
             self._first_timestamp = None
 
@@ -234,10 +239,12 @@ class Segment:
         if self._aborted is None:
             path = self.sibling(TXN_INDEX_SUFFIX)
             data = self._files.read(path) if self._files.exists(path) else b""
-            self._aborted, _ = decode_aborted(data)
-            self.persisted_aborted = len(self._aborted)
-            if self.persisted_aborted < self._expected_aborted:
+            aborted, valid = decode_aborted(data)
+            if len(aborted) < self._expected_aborted:
                 raise self._incomplete_aborted()
+            self._aborted = aborted
+            # Frames behind a damaged one would not be read: then the file is written anew.
+            self.persisted_aborted = len(aborted) if valid == len(data) else 0
         return self._aborted
 
     @property
@@ -253,8 +260,9 @@ class Segment:
             return False
 
     def replace_aborted(self, rebuilt: AbortedIndex) -> None:
+        """What was in the file is given up; it is written anew with the next checkpoint."""
         self._aborted = rebuilt
-        self.persisted_aborted = len(rebuilt)
+        self.persisted_aborted = 0
 
     def close(self) -> None:
         """No more batches: give back what only appending and tail reads need."""
@@ -263,8 +271,9 @@ class Segment:
     def _load_index(self) -> tuple[SparseIndex, int]:
         path = self.sibling(INDEX_SUFFIX)
         data = self._files.read(path) if self._files.exists(path) else b""
-        index, _ = decode_index(data, self.base_offset, self.size)
-        persisted = len(index)
+        index, valid = decode_index(data, self.base_offset, self.size)
+        # Frames behind a damaged one would not be read: then the file is written anew.
+        persisted = len(index) if valid == len(data) else 0
         self._complete_index(index)
         return index, persisted
 

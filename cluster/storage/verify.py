@@ -18,6 +18,7 @@ from tailrace.cluster.storage.checkpoint import (
     Checkpoint,
     read_checkpoint,
 )
+from tailrace.cluster.storage.core.marks import SyncMarks
 from tailrace.cluster.storage.directory import (
     CORRUPT_SUFFIX,
     DELETE_SUFFIX,
@@ -40,6 +41,7 @@ class _Surroundings(NamedTuple):
 
     checkpoint: Checkpoint
     redo: dict[LogKey, Patches]
+    secret: bytes | None
 
 
 class Verification:
@@ -100,6 +102,7 @@ class Verification:
         checkpoint = surroundings.checkpoint
         saved = checkpoint.logs.get(path.rpartition("/")[2])
         patches: Patches = {}
+        marks: SyncMarks | None = None
         # Without an identity the check of the partition says so.
         with contextlib.suppress(FileNotFoundError, TailraceError):
             identity = read_identity(self._files, path)
@@ -107,7 +110,9 @@ class Verification:
             patches = surroundings.redo.get(key, {})
             if saved is not None and saved.topic_id != identity.topic_id:
                 saved = None  # It speaks of an earlier topic of the same name.
-        return Circumstances(checkpoint.clean and saved is not None, saved, patches)
+            if surroundings.secret is not None:
+                marks = SyncMarks(surroundings.secret, *key)
+        return Circumstances(checkpoint.clean and saved is not None, saved, patches, marks)
 
     # The directory's own files.
 
@@ -121,7 +126,7 @@ class Verification:
                 "unless a later batch proves otherwise",
             )
             self.total.add(report.tally)
-            return _Surroundings(Checkpoint(False, 0, {}), {})
+            return _Surroundings(Checkpoint(False, 0, {}), {}, None)
         secret = self._check_identity(path, report)
         checkpoint = self._read_checkpoint(path, report)
         redo: dict[LogKey, Patches] = {}
@@ -131,7 +136,7 @@ class Verification:
         for name in self._target.set_aside:
             report.note(f"{path}/{name}", _why_set_aside(name))
         self.total.add(report.tally)
-        return _Surroundings(checkpoint, redo)
+        return _Surroundings(checkpoint, redo, secret)
 
     def _check_identity(self, directory: str, report: Report) -> bytes | None:
         """The secret by which the journal's frames are known."""

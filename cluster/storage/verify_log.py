@@ -20,6 +20,7 @@ from tailrace.cluster.common.types import NO_LEADER_EPOCH, Bytes
 from tailrace.cluster.storage.checkpoint import SavedPoint
 from tailrace.cluster.storage.core.aborted import AbortedTransaction
 from tailrace.cluster.storage.core.epochs import EpochHistory
+from tailrace.cluster.storage.core.marks import SyncMarks
 from tailrace.cluster.storage.core.producers import ProducerStates
 from tailrace.cluster.storage.derived import snapshot_path
 from tailrace.cluster.storage.files import File, Files
@@ -36,10 +37,10 @@ from tailrace.cluster.storage.inspect import (
     reason,
     walk,
 )
-from tailrace.cluster.storage.logfiles import PARTITION_FILE, STATE_FILE, STATE_VERSION, RecoveryPoint
+from tailrace.cluster.storage.logfiles import PARTITION_FILE, RecoveryPoint
+from tailrace.cluster.storage.logstate import STATE_FILE, SavedLogState, read_log_state
 from tailrace.cluster.storage.recovery import read_identity
 from tailrace.cluster.storage.segment import offset_name
-from tailrace.cluster.storage.statefile import read_state
 from tailrace.cluster.storage.verify_derived import IndexCheck, check_aborted, check_snapshots
 
 _END = 2**63 - 1
@@ -53,6 +54,8 @@ class Circumstances(NamedTuple):
     saved: SavedPoint | None
     patches: Mapping[int, Sequence[tuple[int, Bytes]]]
     """By segment: what a redo of the journal will write back."""
+    marks: SyncMarks | None
+    """None when the log directory's own files are not at hand."""
 
 
 class LogCheck:
@@ -70,7 +73,7 @@ class LogCheck:
     ) -> None:
         self._files = files
         self._directory = directory
-        self._clean, self._saved, self._patches = circumstances
+        self._clean, self._saved, self._patches, self._marks = circumstances
         self._report = report
         self._tally = report.tally
         self._deep = deep
@@ -139,12 +142,7 @@ class LogCheck:
         path = f"{self._directory}/{STATE_FILE}"
         instead = "the next start scans the whole log instead"
         try:
-            _, body = read_state(
-                self._files, path, "log-state", STATE_VERSION, remedy=f"It can be rebuilt: {instead}."
-            )
-            epochs = EpochHistory.from_json(body["epochs"])
-            counts = {str(base): int(count) for base, count in body["aborted"].items()}
-            rewrites, lowered_to = int(body["rewrites"]), body["lowered_to"]
+            state = read_log_state(self._files, self._directory, remedy=f"It can be rebuilt: {instead}.")
         except FileNotFoundError:
             if self._clean and any(segment.size for segment in self._listing.segments):
                 self._report.warn(path, f"is missing; {instead}")
@@ -155,9 +153,21 @@ class LogCheck:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             self._report.warn(path, f"lacks a usable {error}; {instead}")
             return None
-        self._epochs, self._aborted_counts = epochs, counts
-        self._point = _usable_point(self._listing.segments, self._saved, rewrites, lowered_to)
-        return rewrites
+        self._epochs = state.epochs
+        self._aborted_counts = {str(one.base_offset): one.aborted for one in state.segments if one.aborted}
+        self._check_listed(state)
+        self._point = _usable_point(self._listing.segments, self._saved, state.rewrites, state.lowered_to)
+        return state.rewrites
+
+    def _check_listed(self, state: SavedLogState) -> None:
+        """Segments that the state lists are there, but for those that retention took since."""
+        there = {segment.base_offset for segment in self._listing.segments}
+        first = min(there, default=0)
+        for one in state.segments:
+            if one.base_offset >= first and one.base_offset not in there:
+                self._report.error(
+                    self._directory, f"the segment {offset_name(one.base_offset)}.log is missing. {REFILL}"
+                )
 
     def _begin(self, base: int) -> None:
         """Producers as they were where the log begins, so that transactions from before are understood."""
@@ -254,7 +264,7 @@ class LogCheck:
                 segment.path, f"{lost}; they were synced before the last checkpoint. {REFILL}", position
             )
             return
-        proof = proof_behind(source, position, offset) or self._proof_in(later, offset)
+        proof = self._proof_behind(source, position, offset) or self._proof_in(later, offset)
         if proof is not None:
             self._report.error(
                 segment.path,
@@ -281,11 +291,15 @@ class LogCheck:
                 segment.path, f"{what}. The next start cuts {rest} bytes from offset {offset} on", position
             )
 
+    def _proof_behind(self, source: Source, position: int, beyond: int) -> BatchHeader | None:
+        """Without the directory's secret nobody can read the marks: then nothing is proven."""
+        return proof_behind(source, position, beyond, self._marks) if self._marks is not None else None
+
     def _proof_in(self, segments: Sequence[SegmentFile], beyond: int) -> BatchHeader | None:
         for segment in segments:
             file = self._files.open(segment.path)
             try:
-                proof = proof_behind(self._source(file, segment), 0, beyond)
+                proof = self._proof_behind(self._source(file, segment), 0, beyond)
             finally:
                 file.close()
             if proof is not None:

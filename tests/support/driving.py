@@ -1,4 +1,4 @@
-"""Ways to drive a storage engine into a corner: restarts, lost writes, forged batches, waiters that keep books.
+"""Ways to drive a storage engine into a corner: restarts, lost writes, forged batches, waiters with books.
 
 Beside `engine`, which runs one life of a process, this module ends lives and begins the next ones.
 """

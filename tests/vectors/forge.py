@@ -48,7 +48,7 @@ def forge(given: Columns | None = None, /, *, block: bytes | None = None, **fiel
         fields.get("size", 36 + len(checked)),
         fields.get("leader_epoch", -1),
         fields.get("append_timestamp", -1),
-        fields.get("unsynced_span", 0),
+        fields.get("sync_mark", 0),
     )
     header_crc = fields.get("header_crc", google_crc32c.value(leader_part))
     crc = fields.get("crc", google_crc32c.value(checked))

@@ -82,7 +82,7 @@ def valid() -> Iterator[tuple[str, str, bytes]]:
     yield (
         "append-time",
         "The leader's append time stands for the records' own timestamps.",
-        leader_part(size=len(sent), base_offset=2**40, leader_epoch=3, append_timestamp=NOW, unsynced_span=17)
+        leader_part(size=len(sent), base_offset=2**40, leader_epoch=3, append_timestamp=NOW, sync_mark=17)
         + sent[32:],
     )
     values = [b"%d" % number for number in range(10)]

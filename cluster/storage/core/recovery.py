@@ -2,7 +2,7 @@
 
 Pure: windows of a segment in, verdicts out. `scan_window` walks batches until one is broken.
 `find_proof` then looks behind the broken place for a batch which proves that the place had been on stable
-storage before (ADR 1, unsynced span): with such proof it is corruption of data that may have been
+storage before (ADR 1, sync mark): with such proof it is corruption of data that may have been
 acknowledged; without, it is the torn end of writes that nobody was promised.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 from tailrace.cluster.common.batch import HEADER_SIZE, BatchHeader, check_batch, parse_header
 from tailrace.cluster.common.errors import TailraceError
 from tailrace.cluster.common.types import Bytes
+from tailrace.cluster.storage.core.marks import SyncMarks
 
 # A proof lies within what one log can hold behind the broken place; anything further is not an offset.
 _PLAUSIBLE_OFFSETS = 2**40
@@ -30,7 +31,7 @@ class ScanStep(NamedTuple):
     broken: str | None
 
 
-def scan_window(window: Bytes, expected_offset: int, *, is_end: bool) -> ScanStep:
+def scan_window(window: Bytes, expected_offset: int, epoch: int, *, is_end: bool) -> ScanStep:
     """`is_end`: nothing follows the window, so what is cut off there is broken, not merely unread."""
     found: list[tuple[BatchHeader, int]] = []
     position = 0
@@ -43,6 +44,9 @@ def scan_window(window: Bytes, expected_offset: int, *, is_end: bool) -> ScanSte
             if header.base_offset < expected_offset:
                 problem = f"offset {header.base_offset} where {expected_offset} or more was due"
                 return ScanStep(found, position, 0, problem)
+            if header.leader_epoch < epoch:
+                problem = f"leader epoch {header.leader_epoch} behind epoch {epoch}"
+                return ScanStep(found, position, 0, problem)
             if header.size > rest:
                 problem = f"{rest} of {header.size} bytes are there"
                 return ScanStep(found, position, header.size, problem if is_end else None)
@@ -50,12 +54,12 @@ def scan_window(window: Bytes, expected_offset: int, *, is_end: bool) -> ScanSte
         except TailraceError as error:
             return ScanStep(found, position, 0, error.args[0])
         found.append((header, position))
-        expected_offset = header.next_offset
+        expected_offset, epoch = header.next_offset, header.leader_epoch
         position += header.size
     return ScanStep(found, position, HEADER_SIZE, None)
 
 
-def find_proof(window: bytes, beyond: int) -> BatchHeader | None:
+def find_proof(window: bytes, beyond: int, marks: SyncMarks) -> BatchHeader | None:
     """A header anywhere in `window` that says offset `beyond` was synced before its batch was written."""
     if len(window) < HEADER_SIZE or not window.strip(b"\0"):
         return None
@@ -71,6 +75,6 @@ def find_proof(window: bytes, beyond: int) -> BatchHeader | None:
             header = parse_header(window, position)
         except TailraceError:
             continue
-        if header.synced_before > beyond:
+        if marks.synced_before(header) > beyond:
             return header
     return None

@@ -46,7 +46,7 @@ def test_header_is_92_bytes_in_the_order_of_the_format_when_parsed() -> None:
         base_offset=1,
         leader_epoch=3,
         append_timestamp=4,
-        unsynced_span=5,
+        sync_mark=5,
         attributes=0x10,
         record_count=2,
         last_offset_delta=9,
@@ -73,7 +73,7 @@ def test_header_properties_follow_from_the_fields_when_read() -> None:
     assert header.last_sequence == 0  # sequences wrap around at 2**31
     assert header.largest_timestamp == 1300
     assert header._replace(append_timestamp=9).largest_timestamp == 9
-    assert header._replace(unsynced_span=15).synced_before == 25
+    assert header._replace(sync_mark=15).synced_before == 25
     assert header.all_keys_present
     assert header._replace(base_sequence=-1).last_sequence == -1
     assert not header._replace(producer_id=-1).has_producer
@@ -184,7 +184,7 @@ def test_check_batch_says_where_when_a_later_batch_is_broken() -> None:
 def test_leader_part_replaces_the_first_32_bytes_when_a_leader_appends() -> None:
     sent = small_batch()
     stored = leader_part(
-        size=len(sent), base_offset=900, leader_epoch=4, append_timestamp=77, unsynced_span=100
+        size=len(sent), base_offset=900, leader_epoch=4, append_timestamp=77, sync_mark=100
     ) + bytes(memoryview(sent)[LEADER_PART_SIZE:])
     header = check_batch(stored)
     assert (header.base_offset, header.leader_epoch, header.append_timestamp) == (900, 4, 77)
@@ -194,7 +194,7 @@ def test_leader_part_replaces_the_first_32_bytes_when_a_leader_appends() -> None
 
 def test_leader_part_refuses_what_has_no_room_when_a_field_is_out_of_range() -> None:
     with pytest.raises(TailraceError, match="unsynced span 4294967296"):
-        leader_part(size=92, base_offset=0, leader_epoch=0, unsynced_span=2**32)
+        leader_part(size=92, base_offset=0, leader_epoch=0, sync_mark=2**32)
 
 
 @pytest.mark.parametrize("position", [0, 11])
@@ -203,7 +203,7 @@ def test_restamp_changes_span_and_checksum_only_when_a_follower_writes(position:
     buffer = bytearray(b"\xee" * position + data)
     restamp(buffer, position, 123)
     assert check_batch(buffer, position)._replace(header_crc=0) == check_batch(data)._replace(
-        unsynced_span=123, header_crc=0
+        sync_mark=123, header_crc=0
     )
     assert buffer[position + 32 :] == data[32:]
     assert buffer[:position] == b"\xee" * position

@@ -48,7 +48,7 @@ def source_of(data: bytes, patches: list[tuple[int, bytes]] | None = None) -> So
 
 def batch_at(offset: int, *values: bytes, span: int = 0) -> bytes:
     batch = batch_of(*(values or (b"value",)))
-    head = leader_part(size=len(batch), base_offset=offset, leader_epoch=0, unsynced_span=span)
+    head = leader_part(size=len(batch), base_offset=offset, leader_epoch=0, sync_mark=span)
     return head + batch[len(head) :]
 
 

@@ -162,7 +162,7 @@ def test_lookup_finds_first_record_at_or_after_time_when_timestamps_jump(how: st
 
 
 def test_lookup_skips_records_before_the_start_when_records_were_deleted() -> None:
-    engine, log, stamps = timed()
+    _, log, stamps = timed()
     log.advance_high_watermark(60)
     log.delete_records(29)
     for timestamp in range(START_MS, max(stamps) + 2):

@@ -75,7 +75,7 @@ def test_other_records_stand_in_the_place_when_log_was_cut_and_written_again(nam
 
 
 def test_truncation_winds_producers_back_when_their_batches_go() -> None:
-    engine, log = filled()
+    _, log = filled()
     log.truncate_to(20, now_ms=START_MS)
     assert {one.producer_id: one.last_sequence for one in log.producers.describe()} == {1: 9, 2: 9}
     assert append(log, b"x", b"y", producer=(1, 0, 10), epoch=9).base_offset == 20
@@ -225,7 +225,7 @@ def test_deleted_records_stay_away_when_deletion_was_acknowledged(name: str) -> 
 
 @pytest.mark.parametrize("offset", [-1, 41, 10**10])
 def test_delete_records_is_refused_when_offset_is_above_the_high_watermark(offset: int) -> None:
-    engine, log = filled()
+    _, log = filled()
     log.advance_high_watermark(40)
     with pytest.raises(TailraceError) as refusal:
         log.delete_records(offset)

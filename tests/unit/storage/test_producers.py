@@ -44,7 +44,7 @@ def _header(
         size=100,
         leader_epoch=0,
         append_timestamp=append_timestamp,
-        unsynced_span=0,
+        sync_mark=0,
         header_crc=0,
         crc=0,
         version=1,

@@ -258,7 +258,7 @@ def test_corrupt_log_is_replaced_by_an_empty_one_when_asked() -> None:
     assert engine.manager.get(ORDERS) is None
     with pytest.raises(TailraceError, match="TOPIC_ALREADY_EXISTS"):
         engine.log()
-    log = engine.manager.replace_corrupt(ORDERS, now_ms=START_MS)
+    log = engine.manager.replace_corrupt(ORDERS, TOPIC_ID, now_ms=START_MS)
     assert engine.manager.corrupt == {}
     log.append_as_follower(numbered(0, b"fetched again"), now_ms=START_MS)
     engine.drain()
@@ -269,7 +269,7 @@ def test_corrupt_log_is_replaced_by_an_empty_one_when_asked() -> None:
         assert not engine.report.corrupt
         assert values_of(engine.log()) == [(0, b"fetched again")]
     with pytest.raises(TailraceError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-        engine.manager.replace_corrupt(ORDERS, now_ms=START_MS)
+        engine.manager.replace_corrupt(ORDERS, TOPIC_ID, now_ms=START_MS)
 
 
 @pytest.mark.parametrize("which", [0, 1, -1], ids=["first", "middle", "last"])

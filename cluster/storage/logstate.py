@@ -1,0 +1,83 @@
+"""`log-state.json`: what a log knows of itself beside its batches, saved whenever that changes.
+
+Leader epochs; the segments there are, with where their records end and how many aborted transactions their
+index lists; and how often bytes below a recovery point were rewritten (see `LogFiles`). With it a recovery
+can tell that a segment or an index entry is missing; without it the batches are asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tailrace.cluster.common.errors import TailraceError
+from tailrace.cluster.storage.core.epochs import EpochHistory
+from tailrace.cluster.storage.files import Files
+from tailrace.cluster.storage.segment import Segment
+from tailrace.cluster.storage.statefile import read_state, write_state
+
+STATE_FILE = "log-state.json"
+STATE_VERSION = 1
+_KIND = "log-state"
+
+
+class SavedSegment(NamedTuple):
+    base_offset: int
+    # Where its records end; -1 for the active segment, and for one that was cleaned.
+    content_end: int
+    aborted: int
+
+
+class SavedLogState(NamedTuple):
+    epochs: EpochHistory
+    segments: tuple[SavedSegment, ...]
+    rewrites: int
+    lowered_to: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "epochs": self.epochs.to_json(),
+            "segments": [list(segment) for segment in self.segments],
+            "rewrites": self.rewrites,
+            "lowered_to": self.lowered_to,
+        }
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> SavedLogState:
+        """Raises KeyError, TypeError, ValueError or TailraceError for anything that is not such a state."""
+        lowered_to = body["lowered_to"]
+        return cls(
+            EpochHistory.from_json(body["epochs"]),
+            tuple(SavedSegment(*map(int, segment)) for segment in body["segments"]),
+            int(body["rewrites"]),
+            None if lowered_to is None else int(lowered_to),
+        )
+
+
+def saved_segments(segments: Sequence[Segment]) -> tuple[SavedSegment, ...]:
+    return tuple(
+        SavedSegment(
+            segment.base_offset,
+            -1 if segment.content_end is None else segment.content_end,
+            segment.aborted_count,
+        )
+        for segment in segments
+    )
+
+
+def read_log_state(files: Files, directory: str, *, remedy: str = "") -> SavedLogState:
+    """FileNotFoundError without one; otherwise as `from_json`, or STORAGE_CORRUPT for a damaged file."""
+    _, body = read_state(files, f"{directory}/{STATE_FILE}", _KIND, STATE_VERSION, remedy=remedy)
+    return SavedLogState.from_json(body)
+
+
+def find_log_state(files: Files, directory: str) -> SavedLogState | None:
+    """The state, or None when it is missing or cannot be used."""
+    with contextlib.suppress(FileNotFoundError, KeyError, TypeError, ValueError, TailraceError):
+        return read_log_state(files, directory)
+    return None
+
+
+def write_log_state(files: Files, directory: str, state: dict[str, Any]) -> None:
+    write_state(files, f"{directory}/{STATE_FILE}", _KIND, STATE_VERSION, state)
