@@ -45,7 +45,7 @@ def environment(directory: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
-        "kernel": platform.release(),
+        "kernel": ".".join(platform.release().split(".")[:2]),
         "file_system": _file_system(directory),
         "load": round(os.getloadavg()[0], 2),
         "event_loop": "asyncio",

@@ -18,22 +18,29 @@ CHECKPOINT_VERSION = 1
 
 
 class SavedPoint(NamedTuple):
-    """What the directory's checkpoint says of a log. Only for the topic of that id: names come back."""
+    """What the directory's checkpoint says of a log. Only of that incarnation: names and ids come back."""
 
-    topic_id: bytes
+    incarnation: bytes
     point: RecoveryPoint
     high_watermark: int
     cleaned_to: int
+    next_horizon_ms: int | None
     rewrites: int
 
-    def to_json(self) -> tuple[int | str, ...]:
-        return (self.topic_id.hex(), *self.point, self.high_watermark, self.cleaned_to, self.rewrites)
+    def to_json(self) -> tuple[int | str | None, ...]:
+        return (self.incarnation.hex(), *self.point, *self[2:])
 
     @classmethod
     def from_json(cls, values: Sequence[Any]) -> SavedPoint:
-        topic_id, offset, base, position, high_watermark, cleaned_to, rewrites = values
-        point = RecoveryPoint(int(offset), int(base), int(position))
-        return cls(bytes.fromhex(topic_id), point, int(high_watermark), int(cleaned_to), int(rewrites))
+        incarnation, offset, base, position, high_watermark, cleaned_to, horizon, rewrites = values
+        return cls(
+            bytes.fromhex(incarnation),
+            RecoveryPoint(int(offset), int(base), int(position)),
+            int(high_watermark),
+            int(cleaned_to),
+            None if horizon is None else int(horizon),
+            int(rewrites),
+        )
 
 
 class Checkpoint(NamedTuple):
@@ -57,7 +64,7 @@ def read_checkpoint(files: Files, directory: str) -> Checkpoint:
 
 
 def write_checkpoint(
-    files: Files, directory: str, logs: dict[str, list[int | str]], *, clean: bool, generation: int
+    files: Files, directory: str, logs: dict[str, list[int | str | None]], *, clean: bool, generation: int
 ) -> None:
     body = {"clean": clean, "generation": generation, "logs": logs}
     write_state(files, f"{directory}/{CHECKPOINT_FILE}", "checkpoint", CHECKPOINT_VERSION, body)

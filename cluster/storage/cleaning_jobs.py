@@ -6,7 +6,7 @@ the node restarts or the log changes hands; the error is kept for whoever descri
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.storage_config import StorageConfig
@@ -14,7 +14,7 @@ from tailrace.cluster.runtime.blocking import Blocking, Job
 from tailrace.cluster.runtime.logs import get_logger
 from tailrace.cluster.storage.cleaner import CleanJob, CleanResult, clean, discard
 from tailrace.cluster.storage.cleaner_files import Throttle
-from tailrace.cluster.storage.core.cleaning_plan import choose
+from tailrace.cluster.storage.core.cleaning_plan import Assessment, choose
 from tailrace.cluster.storage.files import Files, storage_error
 from tailrace.cluster.storage.log import Log
 from tailrace.cluster.storage.upkeep import assess_log, clean_job, install, still_applies
@@ -24,12 +24,19 @@ events = get_logger(__name__)
 
 class CleaningJobs:
     def __init__(
-        self, *, config: StorageConfig, files: Files, blocking: Blocking, throttle: Throttle
+        self,
+        *,
+        config: StorageConfig,
+        files: Files,
+        blocking: Blocking,
+        throttle: Throttle,
+        on_damage: Callable[[Log, TailraceError], None],
     ) -> None:
         self._config = config
         self._files = files
         self._blocking = blocking
         self._throttle = throttle
+        self._on_damage = on_damage
         self._running: set[Log] = set()
         self.failed: dict[Log, TailraceError] = {}
         self.last_results: dict[Log, CleanResult] = {}
@@ -44,21 +51,27 @@ class CleaningJobs:
         """Start as many cleanings as there are free threads and logs that need one."""
         if now_ms < self._next_look_ms or len(self._running) >= self._config.log_cleaner_threads:
             return
-        waiting = {
-            log: (assess_log(log, now_ms=now_ms), log.config.min_cleanable_dirty_ratio)
-            for log in logs
-            if log.config.compacted and log not in self._running and log not in self.failed
-        }
+        waiting: dict[Log, tuple[Assessment, float]] = {}
+        for log in logs:
+            idle = log not in self._running and not log.swaps_waiting
+            if log.config.compacted and idle and log not in self.failed:
+                try:
+                    waiting[log] = assess_log(log, now_ms=now_ms), log.config.min_cleanable_dirty_ratio
+                except TailraceError as error:
+                    self._on_damage(log, error)
         while waiting and len(self._running) < self._config.log_cleaner_threads:
-            log = choose(waiting)
-            if log is None:
+            chosen = choose(waiting)
+            if chosen is None:
                 self._next_look_ms = now_ms + self._config.log_cleaner_backoff_ms
                 return
-            assessment, _ = waiting.pop(log)
-            job = clean_job(
-                log, assessment, now_ms=now_ms, key_map_bytes=self._config.log_cleaner_dedupe_buffer_size
-            )
-            self._start(log, job)
+            assessment, _ = waiting.pop(chosen)
+            key_map_bytes = self._config.log_cleaner_dedupe_buffer_size
+            try:
+                job = clean_job(chosen, assessment, now_ms=now_ms, key_map_bytes=key_map_bytes)
+            except TailraceError as error:
+                self._on_damage(chosen, error)
+                continue
+            self._start(chosen, job)
 
     def _start(self, log: Log, job: CleanJob) -> None:
         self._running.add(log)
@@ -91,6 +104,8 @@ class CleaningJobs:
         self._running.discard(log)
         if error is not None and log.failure is None:
             self.failed[log] = error
+            if error.code is ErrorCode.STORAGE_CORRUPT:
+                self._on_damage(log, error)
             events.error("log_cleaning_failed", log=str(log.topic_partition), error=str(error))
         if self._on_stopped is not None and not self._running:
             self._on_stopped()
@@ -131,9 +146,3 @@ class CleaningJobs:
             self._on_stopped = done
         else:
             done()
-
-    def check(self, log: Log) -> None:
-        """Raise what stopped the cleaning of this log, if anything did."""
-        error = self.failed.get(log)
-        if error is not None:
-            raise TailraceError(ErrorCode.STORAGE_CORRUPT, f"{log.topic_partition}: {error.args[0]}")

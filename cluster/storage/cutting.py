@@ -96,7 +96,7 @@ def reset(log: Log, offset: int, *, log_start: int, now_ms: int, done: Job | Non
     files.checkpointed_end = offset
     # The new segment is listed only once it is there.
     save_state = files.saving_rewrite(0, without_segments=True)
-    body = partition_body(log.topic_partition.topic, log.key.partition, log.key.topic_id, log_start)
+    body = partition_body(log, log_start)
     create = files.creating(new)
     key, directory = log.key, log.directory
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
@@ -20,29 +21,30 @@ from tailrace.cluster.common.storage_config import StorageConfig
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
 from tailrace.cluster.runtime.blocking import Blocking, Job
-from tailrace.cluster.storage.checkpoint import Checkpoint, SavedPoint, read_checkpoint, write_checkpoint
+from tailrace.cluster.storage.checkpoint import SavedPoint, read_checkpoint, write_checkpoint
 from tailrace.cluster.storage.core.epochs import EpochHistory
 from tailrace.cluster.storage.core.producers import ProducerStates
-from tailrace.cluster.storage.files import Closeable, Files, make_durable_dirs, storage_error
+from tailrace.cluster.storage.files import (
+    Closeable,
+    Files,
+    make_durable_dirs,
+    storage_error,
+)
 from tailrace.cluster.storage.handles import HandleCache
-from tailrace.cluster.storage.journal import FILE_NAMES, Journal, LogKey, read_redo
+from tailrace.cluster.storage.journal import FILE_NAMES, Journal, read_redo
 from tailrace.cluster.storage.log import Log, LogState
 from tailrace.cluster.storage.logfiles import (
     PARTITION_FILE,
     partition_body,
 )
-from tailrace.cluster.storage.recovery import Opened, open_log, read_identity
-from tailrace.cluster.storage.scanning import Identity, Opening
-from tailrace.cluster.storage.segment import LOG_SUFFIX, Segment, offset_name
+from tailrace.cluster.storage.opening import CORRUPT_SUFFIX, DELETE_SUFFIX, ConfigOf, DirectoryOpener
+from tailrace.cluster.storage.scanning import Opening
+from tailrace.cluster.storage.segment import Segment
 from tailrace.cluster.storage.statefile import read_state, write_state
 from tailrace.cluster.storage.writer import DirectoryWriter
 
 DIRECTORY_FILE = "directory.json"
 LOCK_FILE = ".lock"
-DELETE_SUFFIX = "-delete"
-CORRUPT_SUFFIX = "-corrupt"
-
-ConfigOf = Callable[[str], TopicConfig]
 
 
 class DirectoryIdentity(NamedTuple):
@@ -81,16 +83,19 @@ class LogDirectory:
         self.pending_max_bytes = config.log_pending_max_bytes
         self.logs: dict[TopicPartition, Log] = {}
         self.touched: set[Log] = set()
+        self._checkpoints: deque[Log] = deque()
+        self._checkpointing = False
         self.corrupt: dict[TopicPartition, TailraceError] = {}
         self.failure: TailraceError | None = None
         self.on_failure: Callable[[LogDirectory, TailraceError], None] | None = None
         self.now_ms = 0
-        self._corrupt_points: dict[str, list[int | str]] = {}
+        self._corrupt_points: dict[str, list[int | str | None]] = {}
         self._closing: Job | None = None
         self._removals: list[tuple[int, str]] = []
-        self._saved_checkpoint: dict[str, list[int | str]] | None = None
+        self._saved_checkpoint: dict[str, list[int | str | None]] | None = None
         make_durable_dirs(files, path)
         self._lock: Closeable = files.lock(f"{path}/{LOCK_FILE}")
+        self._new_id = new_id
         self.id, self.secret = self._read_or_make_identity(new_id)
         self._journal: Journal
         self.writer: DirectoryWriter
@@ -117,16 +122,23 @@ class LogDirectory:
         """Load every log; damaged ones are set aside in `corrupt`, the others are ready for use."""
         self.now_ms = now_ms
         checkpoint = read_checkpoint(self.files, self.path)
-        identities = self._find_logs()
-        for topic_partition in self.corrupt:
-            self._keep_promise(checkpoint.logs.get(str(topic_partition)), str(topic_partition))
+        opener = DirectoryOpener(
+            path=self.path,
+            files=self.files,
+            handles=self.handles,
+            blocking=self.blocking,
+            threads=self.config.num_recovery_threads_per_data_dir,
+        )
+        identities = opener.find_logs(checkpoint)
         redone, damaged, generation = 0, 0, checkpoint.generation + 1
         if not checkpoint.clean:
             redo = read_redo(self.files, self.path, self.secret)
             generation, damaged = max(generation, redo.next_generation), redo.damaged_frames
-            redone = self._redo(redo.writes, identities)
-        opening = Opening(self.files, self.handles, checkpoint.clean, now_ms, self.secret)
-        opened = self._open_all(opening, identities, checkpoint, config_of)
+            redone = opener.redo(redo.writes, identities)
+        opening = Opening(self.files, self.handles, checkpoint.clean, now_ms, self.secret, damaged > 0)
+        opened = opener.open_all(opening, identities, checkpoint, config_of)
+        self.corrupt, self._corrupt_points = opener.corrupt, opener.corrupt_points
+        self.remove_later(opener.to_remove, 0)
         self._journal = Journal.start(
             self.files,
             self.path,
@@ -161,85 +173,6 @@ class LogDirectory:
             damaged_frames=damaged,
         )
 
-    def _find_logs(self) -> dict[str, Identity]:
-        found: dict[str, Identity] = {}
-        for name, _, is_dir in self.files.list(self.path):
-            if not is_dir or name == "lost+found" or name.endswith(CORRUPT_SUFFIX):
-                continue
-            path = f"{self.path}/{name}"
-            if name.endswith(DELETE_SUFFIX):
-                self.remove_later([path], 0)
-                continue
-            try:
-                found[name] = read_identity(self.files, path)
-            except FileNotFoundError:
-                if any(entry.name.endswith(LOG_SUFFIX) for entry in self.files.list(path)):
-                    self._set_corrupt(name, _no_identity(path))
-                else:
-                    self.files.remove_tree(path)  # Its creation never finished: nothing was ever in it.
-            except TailraceError as error:
-                self._set_corrupt(name, error)
-        return found
-
-    def _set_corrupt(self, name: str, error: TailraceError) -> None:
-        topic, _, partition = name.rpartition("-")
-        if topic and partition.isdecimal():
-            self.corrupt[TopicPartition(topic, int(partition))] = error
-
-    def _redo(self, writes: Sequence[Any], identities: dict[str, Identity]) -> int:
-        """Write back what the journal made durable; segments that are gone were removed on purpose."""
-        names = {
-            LogKey(one.topic_id, one.topic_partition.partition): name for name, one in identities.items()
-        }
-        touched: set[str] = set()
-        redone = 0
-        for write in writes:
-            name = names.get(write.log)
-            if name is None:
-                continue
-            path = f"{self.path}/{name}/{offset_name(write.segment_base)}{LOG_SUFFIX}"
-            if path not in touched and not self.files.exists(path):
-                continue
-            with self.handles.borrow(path, write=True) as file:
-                file.pwritev([write.data], write.position)
-            touched.add(path)
-            redone += 1
-        for path in sorted(touched):
-            self.handles.sync(path)
-        return redone
-
-    def _keep_promise(self, saved: SavedPoint | None, name: str) -> None:
-        """What a damaged log had promised stays on record, or a later start would find nothing missing."""
-        if saved is not None:
-            self._corrupt_points[name] = list(saved.to_json())
-
-    def _open_all(
-        self,
-        opening: Opening,
-        identities: dict[str, Identity],
-        checkpoint: Checkpoint,
-        config_of: ConfigOf,
-    ) -> dict[str, Opened]:
-        opened: dict[str, Opened] = {}
-
-        def open_one(name: str) -> None:
-            identity = identities[name]
-            config = config_of(identity.topic_partition.topic)
-            saved = checkpoint.logs.get(name)
-            if saved is not None and saved.topic_id != identity.topic_id:
-                saved = None
-            try:
-                opened[name] = open_log(opening, f"{self.path}/{name}", identity, config, saved)
-            except TailraceError as error:
-                self.corrupt[identity.topic_partition] = error
-                self._keep_promise(saved, name)
-
-        names = sorted(identities)
-        threads = 1 if opening.clean else self.config.num_recovery_threads_per_data_dir
-        lanes = [names[lane::threads] for lane in range(threads)]
-        self.blocking.gather([_each(open_one, lane) for lane in lanes if lane])
-        return opened
-
     # Logs.
 
     def create_log(
@@ -271,10 +204,11 @@ class LogDirectory:
             epochs=EpochHistory(),
             producers=ProducerStates,
             snapshots=[],
+            incarnation=self._new_id().bytes,
         )
         log = self._log(topic_partition, topic_id.bytes, directory, config, state)
         self.logs[topic_partition] = log
-        body = partition_body(topic_partition.topic, topic_partition.partition, topic_id.bytes, start_offset)
+        body = partition_body(log, start_offset)
         create = log.files.creating(segment)
 
         def work() -> None:
@@ -344,12 +278,19 @@ class LogDirectory:
         self.check_online()
         del self.corrupt[topic_partition]
         self._corrupt_points.pop(str(topic_partition), None)
-        directory = f"{self.path}/{topic_partition}"
-        target = self._free_name(directory, CORRUPT_SUFFIX)
-        self.files.rename(directory, target)
+        self._keep_as_corrupt(f"{self.path}/{topic_partition}")
+        return self.create_log(topic_partition, topic_id, config, now_ms=now_ms)
+
+    def give_up(self, topic_partition: TopicPartition) -> None:
+        """Before the first write: keep a log out that another directory holds as well."""
+        log = self.logs.pop(topic_partition)
+        log.fail(TailraceError(ErrorCode.STORAGE_CORRUPT, f"{topic_partition} is in two log directories"))
+        self._keep_as_corrupt(log.directory)
+
+    def _keep_as_corrupt(self, directory: str) -> None:
+        self.files.rename(directory, self._free_name(directory, CORRUPT_SUFFIX))
         self.files.sync_dir(self.path)
         self.handles.forget_tree(directory)
-        return self.create_log(topic_partition, topic_id, config, now_ms=now_ms)
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         for path in paths:
@@ -372,6 +313,23 @@ class LogDirectory:
 
     # Checkpoint.
 
+    def checkpoint_in_turn(self, logs: Sequence[Log]) -> None:
+        """Save these logs one after the other: each is a call that the appends of all others wait for, so
+        the next one is queued only when the last is done.
+        """
+        self._checkpoints.extend(logs)
+        if not self._checkpointing:
+            self._next_checkpoint()
+
+    def _next_checkpoint(self) -> None:
+        self._checkpointing = False
+        while self._checkpoints and self.failure is None:
+            log = self._checkpoints.popleft()
+            if log.failure is None and log in self.touched:
+                self._checkpointing = True
+                log.files.checkpoint(self._next_checkpoint)
+                return
+
     def save_checkpoint(self, done: Job | None = None) -> None:
         """Write the recovery points as they are now, if they have changed since the last time."""
         logs = self._checkpoint_logs()
@@ -382,11 +340,11 @@ class LogDirectory:
         self._saved_checkpoint = logs
         self.writer.queue_call(lambda: self._write_checkpoint(logs, clean=False), done)
 
-    def _checkpoint_logs(self) -> dict[str, list[int | str]]:
+    def _checkpoint_logs(self) -> dict[str, list[int | str | None]]:
         logs = {str(log.topic_partition): list(_point_of(log).to_json()) for log in self.logs.values()}
         return logs | self._corrupt_points
 
-    def _write_checkpoint(self, logs: dict[str, list[int | str]], *, clean: bool) -> None:
+    def _write_checkpoint(self, logs: dict[str, list[int | str | None]], *, clean: bool) -> None:
         generation = self._journal.generation
         write_checkpoint(self.files, self.path, logs, clean=clean, generation=generation)
 
@@ -424,8 +382,10 @@ class LogDirectory:
             done()
             return
         self._closing = done
-        for log in [log for log in self.logs.values() if log.files.unsaved]:
-            log.files.checkpoint()
+        for log in self.logs.values():
+            log.files.trim()
+            if log.files.unsaved:
+                log.files.checkpoint()
         self.writer.queue_call(_nothing, self._close_journal)
 
     def _close_journal(self) -> None:
@@ -451,14 +411,6 @@ class LogDirectory:
         self._lock.close()
 
 
-def _no_identity(path: str) -> TailraceError:
-    return TailraceError(
-        ErrorCode.STORAGE_CORRUPT,
-        f"{path} holds segments but no {PARTITION_FILE}. Restore the file from a backup, or let the replica be "
-        "fetched again from another one.",
-    )
-
-
 def read_directory_identity(files: Files, path: str) -> DirectoryIdentity:
     file = f"{path}/{DIRECTORY_FILE}"
     _, body = read_state(files, file, "directory", 1)
@@ -471,16 +423,13 @@ def read_directory_identity(files: Files, path: str) -> DirectoryIdentity:
 def _point_of(log: Log) -> SavedPoint:
     files = log.files
     return SavedPoint(
-        log.key.topic_id, files.recovery_point, log.high_watermark, log.cleaned_to, files.rewrites
+        log.incarnation,
+        files.recovery_point,
+        log.high_watermark,
+        log.cleaned_to,
+        log.next_horizon_ms,
+        files.rewrites,
     )
-
-
-def _each(call: Callable[[str], None], names: Sequence[str]) -> Job:
-    def run() -> None:
-        for name in names:
-            call(name)
-
-    return run
 
 
 def _nothing() -> None:

@@ -25,9 +25,10 @@ from tailrace.cluster.storage.checkpoint import CHECKPOINT_FILE
 from tailrace.cluster.storage.core.index import SparseIndex, decode_index
 from tailrace.cluster.storage.core.marks import SyncMarks
 from tailrace.cluster.storage.core.recovery import find_proof
-from tailrace.cluster.storage.directory import CORRUPT_SUFFIX, DELETE_SUFFIX, DIRECTORY_FILE
+from tailrace.cluster.storage.directory import DIRECTORY_FILE
 from tailrace.cluster.storage.files import TEMPORARY_SUFFIX, Entry, File, Files, parent_of
 from tailrace.cluster.storage.logfiles import PARTITION_FILE
+from tailrace.cluster.storage.opening import CORRUPT_SUFFIX, DELETE_SUFFIX
 from tailrace.cluster.storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,

@@ -31,6 +31,7 @@ from tailrace.cluster.storage.files import File, Files
 
 FRAME_ALIGNMENT = 4096
 OVERFLOW_FACTOR = 4
+FILL_BYTES = 4 << 20
 MAGIC = b"TRJ1"
 _FRAME = struct.Struct("<4sIQQQII")  # magic, crc, generation, sequence, live_from, entries, payload bytes
 _CHECKED_FROM = 8
@@ -86,6 +87,8 @@ class Journal:
         self._durable_live_from = 0
         self._sequence = 0
         self._position = 0
+        # How far each file has been written: a sync that makes a file grow costs several times as much.
+        self._filled = [handle.size() for handle in self._handles]
         self._covered: dict[int, set[str]] = {generation: set()}
         self._last_written: dict[LogKey, int] = {}
 
@@ -175,9 +178,20 @@ class Journal:
         for buffer in payload:
             crc = google_crc32c.extend(crc, buffer if isinstance(buffer, bytes) else bytes(buffer))
         frame = MAGIC + crc.to_bytes(4, "little") + header[_CHECKED_FROM:]
+        self._fill(self._position + _frame_size(len(table), payload_size))
         self._handles[self.generation % 2].pwritev([frame, *table, *payload], self._position)
         self._position += _frame_size(len(table), payload_size)
         self._sequence += 1
+
+    def _fill(self, end: int) -> None:
+        """Let the file grow by a few MiB of zeros at a time, so that most syncs find its size unchanged."""
+        number = self.generation % 2
+        filled = self._filled[number]
+        if end > filled:
+            step = min(FILL_BYTES, self._capacity)
+            size = max(end - filled, step)
+            self._handles[number].pwritev([bytes(size)], filled)
+            self._filled[number] = filled + size
 
 
 def _frame_size(entries: int, payload: int) -> int:

@@ -66,7 +66,9 @@ class LogState(NamedTuple):
     epochs: EpochHistory
     producers: Callable[[], ProducerStates]
     snapshots: list[int]
+    incarnation: bytes
     cleaned_to: int = 0
+    next_horizon_ms: int | None = None
     rewrites: int = 0
 
 
@@ -98,7 +100,10 @@ class Log:
         self.truncations = 0
         # Compaction: everything below was part of a cleaning; when tombstones wait to be dropped next.
         self.cleaned_to = state.cleaned_to
-        self.next_horizon_ms: int | None = None
+        self.next_horizon_ms = state.next_horizon_ms
+        # Cleaned segments whose files are not in place yet; the next cleaning has to wait for them.
+        self.swaps_waiting = 0
+        self.incarnation = state.incarnation
         self.failure: TailraceError | None = None
         self.appended_bytes = 0
         self.files = LogFiles(self, state.snapshots, state.rewrites)
@@ -289,7 +294,8 @@ class Log:
         while segment.in_flight and segment.in_flight[0].end <= segment.written:
             segment.in_flight.popleft()
         self.durable_end = max(self.durable_end, place.offset)
-        self.synced_end = max(self.synced_end, place.offset)
+        if self.config.flush == "commit":
+            self.synced_end = max(self.synced_end, place.offset)
         self._wake(None)
 
     def _wake(self, error: TailraceError | None) -> None:

@@ -100,7 +100,7 @@ class LogFiles:
             log.segments.pop()
             log.bases.pop()
         else:
-            old.content_end, old.next_offset = old.next_offset, base
+            old.content_end, old.next_offset = old.records_end, base
         log.segments.append(new)
         log.bases.append(base)
         log.end_offset = base
@@ -242,6 +242,19 @@ class LogFiles:
             self._unsynced_since = now_ms
             self.flush()
 
+    def trim(self) -> None:
+        """Give back the disk space that the active segment reserved but does not use."""
+        log = self._log
+        if log.config.preallocate:
+            path, size, handles = log.active.path, log.active.size, log.home.handles
+
+            def work() -> None:
+                with handles.borrow(path, write=True) as file:
+                    file.truncate(size)
+                handles.sync(path)
+
+            log.home.writer.queue_call(work)
+
     def flush(self) -> None:
         """Sync all that is written so far."""
         log = self._log
@@ -281,7 +294,7 @@ class LogFiles:
         self.checkpointed_end = log.end_offset
         self.bytes_at_checkpoint = log.appended_bytes
         log.home.touched.discard(log)
-        truncations = log.truncations
+        truncations, rewrites = log.truncations, self.rewrites
 
         def work() -> None:
             if sync_files:
@@ -293,7 +306,7 @@ class LogFiles:
                 save_state()
 
         def moved() -> None:
-            if log.truncations == truncations and log.failure is None:
+            if (log.truncations, self.rewrites) == (truncations, rewrites) and log.failure is None:
                 self.recovery_point = point
                 log.synced_end = max(log.synced_end, point.offset)
             if done is not None:
@@ -340,7 +353,7 @@ class LogFiles:
 
     def save_log_start(self, offset: int, done: Job | None) -> None:
         log = self._log
-        body = partition_body(log.topic_partition.topic, log.key.partition, log.key.topic_id, offset)
+        body = partition_body(log, offset)
         files, path = log.home.files, f"{log.directory}/{PARTITION_FILE}"
         log.home.writer.queue_call(lambda: write_state(files, path, "partition", 1, body), done)
 
@@ -369,11 +382,13 @@ class LogFiles:
         return [segment.path for segment in gone]
 
 
-def partition_body(topic: str, partition: int, topic_id: bytes, log_start: int) -> dict[str, object]:
+def partition_body(log: Log, log_start: int) -> dict[str, object]:
+    """Who the log is. The incarnation tells it from an earlier log of the same partition in this place."""
     return {
-        "topic": topic,
-        "partition": partition,
-        "topic_id": topic_id.hex(),
+        "topic": log.topic_partition.topic,
+        "partition": log.topic_partition.partition,
+        "topic_id": log.key.topic_id.hex(),
+        "incarnation": log.incarnation.hex(),
         "log_start_offset": log_start,
     }
 

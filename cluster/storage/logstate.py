@@ -27,6 +27,8 @@ class SavedSegment(NamedTuple):
     # Where its records end; -1 for the active segment, and for one that was cleaned.
     content_end: int
     aborted: int
+    # Of a closed segment, so that retention need not read its index to know its age.
+    largest_timestamp: int | None
 
 
 class SavedLogState(NamedTuple):
@@ -49,21 +51,28 @@ class SavedLogState(NamedTuple):
         lowered_to = body["lowered_to"]
         return cls(
             EpochHistory.from_json(body["epochs"]),
-            tuple(SavedSegment(*map(int, segment)) for segment in body["segments"]),
+            tuple(_segment_from(*segment) for segment in body["segments"]),
             int(body["rewrites"]),
             None if lowered_to is None else int(lowered_to),
         )
 
 
 def saved_segments(segments: Sequence[Segment]) -> tuple[SavedSegment, ...]:
+    active = segments[-1]
     return tuple(
         SavedSegment(
             segment.base_offset,
             -1 if segment.content_end is None else segment.content_end,
             segment.aborted_count,
+            segment.known_largest_timestamp if segment is not active else None,
         )
         for segment in segments
     )
+
+
+def _segment_from(base: Any, content_end: Any, aborted: Any, largest_timestamp: Any) -> SavedSegment:
+    largest = None if largest_timestamp is None else int(largest_timestamp)
+    return SavedSegment(int(base), int(content_end), int(aborted), largest)
 
 
 def read_log_state(files: Files, directory: str, *, remedy: str = "") -> SavedLogState:

@@ -28,7 +28,6 @@ from tailrace.cluster.storage.upkeep import enforce_retention
 events = get_logger(__name__)
 
 CHECKPOINT_BYTES = 64 << 20
-_CHECKPOINTS_PER_TICK = 100
 
 
 class OpenReport(NamedTuple):
@@ -58,7 +57,15 @@ class LogManager:
         defaults = config.topic_defaults()
         self._topic_config = topic_config if topic_config is not None else lambda topic: defaults
         self._new_id = new_id
-        self._cleaning = CleaningJobs(config=config, files=files, blocking=blocking, throttle=throttle)
+        self.damaged: dict[Log, TailraceError] = {}
+        self.on_damaged: Callable[[TopicPartition, TailraceError], None] | None = None
+        self._cleaning = CleaningJobs(
+            config=config,
+            files=files,
+            blocking=blocking,
+            throttle=throttle,
+            on_damage=self.report_damage,
+        )
         self._touched_ms: dict[Log, int] = {}
         self._next_retention_ms = 0
         self._next_save_ms = 0
@@ -92,9 +99,31 @@ class LogManager:
                 raise reasons[0]
             message = "no log directory can be used: " + "; ".join(str(one.args[0]) for one in reasons)
             raise TailraceError(ErrorCode.STORAGE_ERROR, message)
+        twice = self._give_up_duplicates()
         self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
         self._next_save_ms = now_ms + self.config.log_checkpoint_interval_ms
-        return OpenReport(reports, dict(self.offline), self.corrupt)
+        return OpenReport(reports, dict(self.offline), self.corrupt | twice)
+
+    def _give_up_duplicates(self) -> dict[TopicPartition, TailraceError]:
+        """A disk came back after its replicas had been made anew on another: the further log counts."""
+        kept: dict[TopicPartition, tuple[LogDirectory, Log]] = {}
+        errors: dict[TopicPartition, TailraceError] = {}
+        for directory in self.directories:
+            for topic_partition, log in list(directory.logs.items()):
+                other = kept.setdefault(topic_partition, (directory, log))
+                if other[1] is log:
+                    continue
+                loser, winner = sorted([other, (directory, log)], key=lambda one: _progress(one[1]))
+                kept[topic_partition] = winner
+                errors[topic_partition] = TailraceError(
+                    ErrorCode.STORAGE_CORRUPT,
+                    f"{topic_partition} is in two log directories, {winner[0].path} and {loser[0].path}. The "
+                    f"log in {winner[0].path} has got further and is used, the other is kept under a "
+                    "-corrupt name.",
+                )
+                loser[0].give_up(topic_partition)
+                events.error("log_duplicate", log=str(topic_partition), error=str(errors[topic_partition]))
+        return errors
 
     @property
     def corrupt(self) -> dict[TopicPartition, TailraceError]:
@@ -137,6 +166,7 @@ class LogManager:
             log = directory.logs.get(topic_partition)
             if log is not None:
                 self._cleaning.forget(log)
+                self.damaged.pop(log, None)
                 self._touched_ms.pop(log, None)
                 directory.delete_log(log)
                 return
@@ -169,36 +199,42 @@ class LogManager:
                 if directory.failure is None:
                     directory.save_checkpoint()
         if self.config.log_cleaner_enable:
-            self._cleaning.start_due(self._online_logs(), now_ms)
+            self._cleaning.start_due(self._sound_logs(), now_ms)
 
     def _flush_and_checkpoint(self, directory: LogDirectory, now_ms: int) -> None:
-        """A few at a time: each is a call in the writer's queue, and appends wait behind it."""
-        budget = _CHECKPOINTS_PER_TICK
         interval = self.config.log_checkpoint_interval_ms
+        due: list[Log] = []
         for log in sorted(directory.touched, key=lambda log: log.topic_partition):
             log.files.flush_if_due(now_ms)
             since = self._touched_ms.setdefault(log, now_ms)
-            if budget and (now_ms - since >= interval or log.files.checkpoint_due_bytes >= CHECKPOINT_BYTES):
+            if now_ms - since >= interval or log.files.checkpoint_due_bytes >= CHECKPOINT_BYTES:
                 del self._touched_ms[log]
-                log.files.checkpoint()
-                budget -= 1
+                due.append(log)
+        directory.checkpoint_in_turn(due)
 
     def enforce_retention(self, now_ms: int) -> int:
         removed = 0
-        for log in self._online_logs():
+        for log in self._sound_logs():
             if not self._cleaning.is_cleaning(log):
-                removed += enforce_retention(log, now_ms=now_ms)
+                try:
+                    removed += enforce_retention(log, now_ms=now_ms)
+                except TailraceError as error:
+                    self.report_damage(log, error)
                 if log.producers_loaded:
                     log.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         return removed
 
-    def _online_logs(self) -> list[Log]:
-        return [
-            log
-            for directory in self.directories
-            if directory.failure is None
-            for log in directory.logs.values()
-        ]
+    def report_damage(self, log: Log, error: TailraceError) -> None:
+        """Somebody met damage in a stored segment: say so once, and leave the log alone from now on."""
+        if log not in self.damaged:
+            self.damaged[log] = error
+            events.error("log_damaged", log=str(log.topic_partition), error=str(error))
+            if self.on_damaged is not None:
+                self.on_damaged(log.topic_partition, error)
+
+    def _sound_logs(self) -> list[Log]:
+        online = [directory for directory in self.directories if directory.failure is None]
+        return [log for directory in online for log in directory.logs.values() if log not in self.damaged]
 
     # Ending.
 
@@ -223,6 +259,10 @@ class LogManager:
                 directory.close(one_closed)
 
         self._cleaning.stop(close_directories)
+
+
+def _progress(log: Log) -> tuple[int, int]:
+    return log.epochs.latest, log.end_offset
 
 
 def _why_offline(path: str, error: OSError | TailraceError) -> TailraceError:

@@ -57,7 +57,10 @@ def read(log: Log, offset: int, *, max_bytes: int, end_offset: int) -> ReadResul
         limit = segment.place_of(end_offset)
         if start.position < limit.position:
             end = segment.end_of_read(start, limit, max_bytes)
-            return ReadResult(segment.read(start.position, end.position), end.offset)
+            data = segment.read(start.position, end.position)
+            if int.from_bytes(data[:8], "little") != start.offset:
+                raise segment.damaged(start.position, f"no batch with offset {start.offset} is there")
+            return ReadResult(data, end.offset)
         if limit.position < segment.size or segment is log.active:
             break  # The batch that holds `offset` reaches beyond `end_offset`.
         offset = segment.next_offset  # Cleaning left nothing at the end of this segment.

@@ -58,7 +58,8 @@ def read_identity(files: Files, directory: str) -> Identity:
     _, body = read_state(files, path, "partition", 1)
     try:
         partition = TopicPartition(str(body["topic"]), int(body["partition"]))
-        return Identity(partition, bytes.fromhex(body["topic_id"]), int(body["log_start_offset"]))
+        ids = bytes.fromhex(body["topic_id"]), bytes.fromhex(body["incarnation"])
+        return Identity(partition, *ids, int(body["log_start_offset"]))
     except (KeyError, ValueError, TypeError) as error:
         raise TailraceError(ErrorCode.STORAGE_CORRUPT, f"{path} lacks a usable {error}") from None
 
@@ -75,7 +76,7 @@ def open_log(
         _require_segments(directory, found, own, config)
     if not found.segments:
         found.segments.append(_first_segment(opening, directory, identity.log_start_offset, config))
-    point = _usable_point(found, saved, own)
+    point = _usable_point(found, saved, own, journal_damaged=opening.journal_damaged)
     if opening.clean and point is not None and own is not None and _is_whole(found, point):
         found.epochs = own.epochs
         found.segments[-1].next_offset = point.offset
@@ -109,7 +110,9 @@ def open_log(
         epochs=found.epochs,
         producers=producers,
         snapshots=found.snapshots,
+        incarnation=identity.incarnation,
         cleaned_to=saved.cleaned_to if saved is not None else 0,
+        next_horizon_ms=saved.next_horizon_ms if saved is not None else None,
         rewrites=own.rewrites if own is not None else 0,
     )
     return Opened(state, found.to_remove, found.scanned, found.cut)
@@ -138,7 +141,7 @@ def _list_segments(
             to_remove.append(f"{directory}/{name}")
     bases = sorted(sizes)
     known = {segment.base_offset: segment for segment in own.segments} if own is not None else {}
-    nothing = SavedSegment(-1, -1, 0)
+    nothing = SavedSegment(-1, -1, 0, None)
     segments = [
         Segment(
             files=opening.files,
@@ -149,6 +152,7 @@ def _list_segments(
             size=sizes[base],
             index_interval=config.index_interval_bytes,
             expected_aborted=known.get(base, nothing).aborted,
+            largest_timestamp=known.get(base, nothing).largest_timestamp if base != bases[-1] else None,
             content_end=end if (end := known.get(base, nothing).content_end) >= 0 else None,
         )
         for base, following in zip(bases, [*bases[1:], *bases[-1:]], strict=True)
@@ -170,8 +174,8 @@ def _require_segments(directory: str, found: Found, own: SavedLogState, config: 
     if missing:
         raise TailraceError(
             ErrorCode.STORAGE_CORRUPT,
-            f"{directory} lacks the segment {offset_name(missing[0])}{LOG_SUFFIX}. The replica must be fetched "
-            "again from another one.",
+            f"{directory} lacks the segment {offset_name(missing[0])}{LOG_SUFFIX}. The replica must be "
+            "fetched again from another one.",
         )
 
 
@@ -192,12 +196,14 @@ def _first_segment(opening: Opening, directory: str, base: int, config: TopicCon
     return segment
 
 
-def _usable_point(found: Found, saved: SavedPoint | None, own: SavedLogState | None) -> RecoveryPoint | None:
+def _usable_point(
+    found: Found, saved: SavedPoint | None, own: SavedLogState | None, *, journal_damaged: bool
+) -> RecoveryPoint | None:
     """The saved recovery point, if it still means what it says; else a safe one, or None to scan all."""
     if saved is None or own is None:
         return None
     point = saved.point
-    if saved.rewrites == own.rewrites:
+    if saved.rewrites == own.rewrites and not journal_damaged:
         for segment in found.segments:
             if segment.base_offset == point.base and segment.size >= point.position:
                 return point

@@ -31,6 +31,7 @@ SCAN_BYTES = 4 << 20
 class Identity(NamedTuple):
     topic_partition: TopicPartition
     topic_id: bytes
+    incarnation: bytes
     log_start_offset: int
 
 
@@ -43,6 +44,8 @@ class Opening:
     clean: bool
     now_ms: int
     secret: bytes
+    # A frame of the journal is missing: writes that only it held may be missing below a recovery point.
+    journal_damaged: bool
 
 
 @dataclass(slots=True)

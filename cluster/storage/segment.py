@@ -79,6 +79,7 @@ class Segment:
         "persisted_aborted",
         "persisted_entries",
         "pinned",
+        "records_end",
         "size",
         "written",
     )
@@ -118,6 +119,8 @@ class Segment:
         self.created_ms = created_ms
         # Where the records of a closed segment end, if that is known; `next_offset` can lie beyond a gap.
         self.content_end = content_end
+        # The same while it grows; unknown after a cut, which may have ended in a gap.
+        self.records_end: int | None = None
         self._first_timestamp = first_timestamp
         last = index.last if index is not None else None
         self.indexed_position = last.position if last is not None else -index_interval
@@ -147,6 +150,11 @@ class Segment:
     def largest_timestamp(self) -> int:
         if self._largest_timestamp is None:
             self._largest_timestamp = self._find_largest_timestamp()
+        return self._largest_timestamp
+
+    @property
+    def known_largest_timestamp(self) -> int | None:
+        """None where the index would have to be read for it."""
         return self._largest_timestamp
 
     @property
@@ -198,7 +206,7 @@ class Segment:
         if len(recent) > _RECENT_POSITIONS:
             del recent[next(iter(recent))]
         self.size = position + header.size
-        self.next_offset = base_offset + header.last_offset_delta + 1
+        self.next_offset = self.records_end = base_offset + header.last_offset_delta + 1
         return position
 
     def cut(self, place: Place) -> None:
@@ -217,7 +225,7 @@ class Segment:
         self._recent = {offset: at for offset, at in self._recent.items() if offset < place.offset}
         self._note_indexed(self.index)
         self._largest_timestamp = None
-        self.content_end = None
+        self.content_end = self.records_end = None
         if place.position == 0:
             self._first_timestamp = None
 
@@ -366,6 +374,8 @@ class Segment:
         if known is not None:
             return Place(offset, known)
         floor = self.index.floor_offset(offset)
+        if floor is not None and floor[0] == offset:
+            return Place(*floor)
         position = floor[1] if floor is not None else 0
         return self._walk(offset, position, floor[0] if floor is not None else None)
 

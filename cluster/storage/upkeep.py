@@ -172,6 +172,7 @@ def _install_one(log: Log, cleaned: CleanedSegment) -> None:
     removed: list[str] = []
     delay_ms = log.config.file_delete_delay_ms
     save_state = log.files.saving_rewrite()
+    log.swaps_waiting += 1
 
     def work() -> None:
         # Cleaned batches claim that all before them was synced, which flush=os alone would not make true.
@@ -185,6 +186,7 @@ def _install_one(log: Log, cleaned: CleanedSegment) -> None:
             home.handles.forget(path)
 
     def done() -> None:
+        log.swaps_waiting -= 1
         new.unpin()
         home.remove_later(removed, delay_ms)
 

@@ -19,16 +19,12 @@ from tailrace.cluster.storage.checkpoint import (
     read_checkpoint,
 )
 from tailrace.cluster.storage.core.marks import SyncMarks
-from tailrace.cluster.storage.directory import (
-    CORRUPT_SUFFIX,
-    DELETE_SUFFIX,
-    DIRECTORY_FILE,
-    read_directory_identity,
-)
+from tailrace.cluster.storage.directory import DIRECTORY_FILE, read_directory_identity
 from tailrace.cluster.storage.files import Files, storage_error
 from tailrace.cluster.storage.findings import Finding, Report, Tally
 from tailrace.cluster.storage.inspect import Kind, Target, list_partition
 from tailrace.cluster.storage.journal import FILE_NAMES, LogKey, read_redo
+from tailrace.cluster.storage.opening import CORRUPT_SUFFIX, DELETE_SUFFIX
 from tailrace.cluster.storage.recovery import read_identity
 from tailrace.cluster.storage.statefile import read_state
 from tailrace.cluster.storage.verify_log import Circumstances, LogCheck
@@ -108,7 +104,7 @@ class Verification:
             identity = read_identity(self._files, path)
             key = LogKey(identity.topic_id, identity.topic_partition.partition)
             patches = surroundings.redo.get(key, {})
-            if saved is not None and saved.topic_id != identity.topic_id:
+            if saved is not None and saved.incarnation != identity.incarnation:
                 saved = None  # It speaks of an earlier topic of the same name.
             if surroundings.secret is not None:
                 marks = SyncMarks(surroundings.secret, *key)

@@ -11,6 +11,7 @@ write or sync the writer refuses everything: the files can no longer be trusted.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from tailrace.cluster.storage.journal import Journal, JournalWrite, LogKey
 events = get_logger(__name__)
 
 _SYNC_EARLY = 64
+_SYNC_TOGETHER = 8
 
 
 class WriteTarget(Protocol):
@@ -219,16 +221,22 @@ class DirectoryWriter:
 
     def _sync_covered(self, generation: int, paths: list[str]) -> None:
         try:
-            for path in paths:
-                try:
-                    self._handles.sync(path)
-                except FileNotFoundError:
-                    continue  # Deleted meanwhile: redo will not find it either.
+            for first in range(0, len(paths), _SYNC_TOGETHER):
+                together = paths[first : first + _SYNC_TOGETHER]
+                self._blocking.gather([self._sync_if_there(path) for path in together])
             self._journal.release(generation)
         except OSError as error:
             self._fail(error)
         finally:
             self.releasing = False
+
+    def _sync_if_there(self, path: str) -> Job:
+        def sync() -> None:
+            # One that was deleted meanwhile will not be found by a redo either.
+            with contextlib.suppress(FileNotFoundError):
+                self._handles.sync(path)
+
+        return sync
 
     def _fail(self, error: OSError) -> None:
         if self._failed is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from random import Random
 from uuid import UUID
@@ -22,6 +23,7 @@ from tests.support.fault_files import FaultFiles
 TOPIC_ID = UUID(int=7)
 ORDERS = TopicPartition("orders", 0)
 START_MS = 1_000_000
+_IDS = itertools.count(1)
 
 
 def no_throttle() -> Throttle:
@@ -51,7 +53,7 @@ class Engine:
             blocking=self.blocking,
             throttle=no_throttle(),
             topic_config=lambda topic: self.topic,
-            new_id=lambda: UUID(int=1),
+            new_id=lambda: UUID(int=next(_IDS)),
         )
         self.manager.on_offline = self.offline.__setitem__
         self.report: OpenReport = self.manager.open(now_ms=now_ms)

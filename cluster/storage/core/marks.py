@@ -1,8 +1,8 @@
 """The sync mark of a batch: how far the log behind it was on stable storage when it was written.
 
-The mark is the unsynced span (base offset minus the synced end) under a keyed mask. Only the replica that wrote
-it can read it: a record value that happens to hold batches, of another log or made up by somebody, proves
-nothing about this log. Written with each append, read only when a log is recovered or verified.
+The mark is the unsynced span (base offset minus the synced end) under a keyed mask. Only the replica that
+wrote it can read it: a record value that happens to hold batches, of another log or made up by somebody,
+proves nothing about this log. Written with each append, read only when a log is recovered or verified.
 """
 
 from __future__ import annotations

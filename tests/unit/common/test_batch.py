@@ -73,7 +73,6 @@ def test_header_properties_follow_from_the_fields_when_read() -> None:
     assert header.last_sequence == 0  # sequences wrap around at 2**31
     assert header.largest_timestamp == 1300
     assert header._replace(append_timestamp=9).largest_timestamp == 9
-    assert header._replace(sync_mark=15).synced_before == 25
     assert header.all_keys_present
     assert header._replace(base_sequence=-1).last_sequence == -1
     assert not header._replace(producer_id=-1).has_producer
@@ -188,12 +187,12 @@ def test_leader_part_replaces_the_first_32_bytes_when_a_leader_appends() -> None
     ) + bytes(memoryview(sent)[LEADER_PART_SIZE:])
     header = check_batch(stored)
     assert (header.base_offset, header.leader_epoch, header.append_timestamp) == (900, 4, 77)
-    assert header.synced_before == 800
+    assert header.sync_mark == 100
     assert header[6:] == check_batch(sent)[6:]
 
 
 def test_leader_part_refuses_what_has_no_room_when_a_field_is_out_of_range() -> None:
-    with pytest.raises(TailraceError, match="unsynced span 4294967296"):
+    with pytest.raises(TailraceError, match="sync mark 4294967296"):
         leader_part(size=92, base_offset=0, leader_epoch=0, sync_mark=2**32)
 
 

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from tailrace.cluster.common.topic_config import TopicConfig
+from tailrace.cluster.runtime.blocking import Job
 from tests.support.compacting import CLEANING, COMPACTED, KeyedLog
 from tests.support.driving import (
     check_invariants,
@@ -268,6 +269,72 @@ def test_aborted_records_are_never_the_last_value_when_cleaned() -> None:
                 offset for offset, key in zip(batch.offsets(), batch.keys(), strict=True) if key == b"k"
             ]
     assert visible == [0]
+
+
+def test_recovery_point_is_not_moved_into_a_cleaned_segment_when_its_checkpoint_ends_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The writer is slow to say that a checkpoint is done; a cleaning of the same segment overtakes it."""
+    one = keyed(replace(COMPACTED, segment_bytes=2000))
+    engine, log = one.engine, one.log
+    append(log, b"x" * 300, keys=[b"k"])
+    engine.drain()
+    log.files.checkpoint()
+    late: list[Job] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.blocking, "post", late.append)
+        engine.drain()
+    log.roll(now_ms=engine.now_ms)
+    append(log, b"y" * 350, keys=[b"k"])
+    append(log, b"z" * 350, keys=[b"l"])
+    log.roll(now_ms=engine.now_ms)
+    append(log, b"active", keys=[b"m"])
+    engine.drain()
+    log.advance_high_watermark(log.end_offset)
+    engine.tick()
+    assert offsets_of(log) == [1, 2, 3], "the first record is cleaned away"
+    for call in late:
+        call()
+    engine.drain()
+    engine.manager.directories[0].save_checkpoint()
+    engine.drain()
+    again = killed(engine)
+    assert not again.report.corrupt
+    assert offsets_of(again.log()) == [1, 2, 3]
+
+
+def test_no_second_cleaning_touches_the_log_when_the_swap_of_the_one_before_waits() -> None:
+    """The writer is busy, so a cleaned segment has its place in memory but not yet its name on the disk."""
+    one = keyed()
+    engine = one.engine
+    one.fill(6)
+    one.commit()
+    engine.manager.tick(engine.now_ms + 1000)
+    jobs = engine.blocking._queue
+    clean = jobs.popleft()
+    one.fill(6)
+    one.commit()
+    before = offsets_of(one.log)
+    clean()
+    engine.blocking.run_one()
+    assert offsets_of(one.log) != before, "the result has been put in place, and its swap is queued"
+    swap = jobs.popleft()
+    for second in range(2, 5):
+        engine.manager.tick(engine.now_ms + 1000 * second)
+        while engine.blocking.run_one():
+            pass
+        one.check(one.log, "while the swap waits")
+    swap()
+    engine.drain()
+    assert not engine.offline
+    one.check(one.log, "after the swap")
+    for _ in range(3):
+        engine.tick(5000)
+    one.check(one.log, "after another cleaning")
+    assert records(one) < 12
+    one.engine = power_lost(engine)
+    assert not one.engine.report.corrupt
+    one.check(one.log, "after power loss")
 
 
 # Power cuts.

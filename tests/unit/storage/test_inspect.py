@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tailrace.cluster.common.batch import leader_part
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.storage.files import Files
+from tailrace.cluster.storage.core.marks import SyncMarks
 from tailrace.cluster.storage.inspect import (
     WINDOW_BYTES,
     Damage,
@@ -46,9 +47,9 @@ def source_of(data: bytes, patches: list[tuple[int, bytes]] | None = None) -> So
     return Source(files.open("/x/file"), patches or ())
 
 
-def batch_at(offset: int, *values: bytes, span: int = 0) -> bytes:
+def batch_at(offset: int, *values: bytes, mark: int = 0) -> bytes:
     batch = batch_of(*(values or (b"value",)))
-    head = leader_part(size=len(batch), base_offset=offset, leader_epoch=0, sync_mark=span)
+    head = leader_part(size=len(batch), base_offset=offset, leader_epoch=0, sync_mark=mark)
     return head + batch[len(head) :]
 
 
@@ -212,11 +213,13 @@ def test_zeros_are_told_from_data_when_they_reach_the_end() -> None:
 
 def test_proof_is_found_when_a_later_batch_was_written_after_the_sync() -> None:
     garbage = b"\xff" * (WINDOW_BYTES - 50)
-    source = source_of(garbage + batch_at(9, span=2))
-    proof = proof_behind(source, 0, 6)
+    marks = SyncMarks(b"secret", b"t" * 16, 0)
+    source = source_of(garbage + batch_at(9, mark=marks.mark(9, synced_end=7)))
+    proof = proof_behind(source, 0, 6, marks)
     assert proof is not None
     assert proof.base_offset == 9
-    assert proof_behind(source, 0, 7) is None
+    assert proof_behind(source, 0, 7, marks) is None
+    assert proof_behind(source, 0, 6, SyncMarks(b"other", b"t" * 16, 0)) is None
 
 
 def test_walk_starts_at_the_indexed_batch_when_an_offset_is_sought() -> None:

@@ -11,7 +11,6 @@ What can be told apart, and is asserted here byte by byte:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -22,7 +21,6 @@ from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.storage_config import StorageConfig
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
-from tests.support.checks import check_consistent
 from tests.support.driving import (
     DIRECT,
     KeepsUnsynced,
@@ -36,8 +34,7 @@ from tests.support.driving import (
     restart,
     rewrite,
 )
-from tests.support.engine import ORDERS, START_MS, Engine, append, end_transaction, values_of
-from tests.support.fault_files import FaultFiles
+from tests.support.engine import ORDERS, START_MS, TOPIC_ID, Engine, append, values_of
 
 SEGMENTED = TopicConfig(segment_bytes=600, index_interval_bytes=150)
 
@@ -297,131 +294,6 @@ def test_missing_segment_is_reported_when_someone_deleted_it(which: int, how: st
         assert which == 0 or error.code is ErrorCode.STORAGE_CORRUPT
         return
     assert found == list(range(15)), "a reader must not step over what was deleted"
-
-
-# Files that are derived from the log.
-
-
-def with_history() -> Engine:
-    """Segments, epochs, producers, aborted transactions and snapshots, some past the last checkpoint."""
-    engine = Engine(topic=SEGMENTED)
-    log = engine.log()
-    for number in range(8):
-        append(log, b"t" * 30, producer=(5, number, 0), transactional=True, epoch=0)
-        append(log, b"p" * 30, b"q", producer=(1, 0, number * 2))
-        end_transaction(log, 5, commit=number % 3 == 0, producer_epoch=number)
-        engine.drain()
-        if number == 5:
-            log.files.checkpoint()
-            engine.drain()
-            engine.manager.directories[0].save_checkpoint()
-            engine.drain()
-    append(log, b"later", epoch=4)
-    log.advance_high_watermark(20)
-    engine.drain()
-    return engine
-
-
-def described(engine: Engine) -> tuple[object, ...]:
-    log = engine.log()
-    return (
-        values_of(log),
-        log.epochs.entries(),
-        sorted((one.producer_id, one.producer_epoch, one.last_sequence, one.transaction_start_offset)
-               for one in log.producers.describe()),
-        [(one.producer_id, one.first_offset, one.last_offset) for one in log.aborted_transactions(0, 99)],
-        log.log_start_offset,
-        log.end_offset,
-    )  # fmt: skip
-
-
-DAMAGE: dict[str, Callable[[FaultFiles, str], None]] = {
-    "deleted": lambda files, path: files.delete_file(path),
-    "emptied": lambda files, path: rewrite(files, path, b""),
-    "cut": lambda files, path: rewrite(files, path, files.read(path)[: len(files.read(path)) // 2]),
-    "flipped": lambda files, path: files.flip_bit(path, len(files.read(path)) // 2, 3),
-    "garbage": lambda files, path: rewrite(files, path, Random(3).randbytes(500)),
-}
-DERIVED = [".index", ".txnindex", ".producers", "log-state.json", "/data/checkpoint.json"]
-
-
-@pytest.mark.parametrize("how", ["clean", "unclean"])
-@pytest.mark.parametrize("suffix", DERIVED)
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_log_is_the_same_when_derived_files_are_damaged(damage: str, suffix: str, how: str) -> None:
-    engine = with_history()
-    expected = described(engine)
-    files = fault_files(engine)
-    if how == "clean":
-        engine.close()
-    else:
-        files = files.kill()
-    hit = [path for path in files.files_below("/data") if path.endswith(suffix) and files.read(path)]
-    assert hit
-    for path in hit:
-        DAMAGE[damage](files, path)
-    again = next_life(engine, files)
-    assert not again.report.corrupt
-    assert described(again) == expected
-    check_consistent(again.log(), f"{suffix} {damage}")
-    for _ in range(2):
-        append(again.log(), b"goes on", epoch=5)
-        again.drain()
-        again.tick(31_000)
-    third = killed(again)
-    assert not third.report.corrupt
-    assert described(third)[3] == expected[3]
-    check_consistent(third.log(), f"{suffix} {damage}, once more")
-
-
-def test_aborted_transactions_stay_known_when_the_active_index_is_damaged_and_work_goes_on() -> None:
-    engine = Engine()
-    log = engine.log()
-    append(log, b"aborted", producer=(5, 0, 0), transactional=True)
-    end_transaction(log, 5, commit=False)
-    engine.drain()
-    engine.close()
-    files = fault_files(engine)
-    files.flip_bit(log.active.sibling(".txnindex"), 10)
-    engine = next_life(engine)
-    log = engine.log()
-    append(log, b"more", producer=(5, 1, 0), transactional=True)
-    end_transaction(log, 5, commit=False, producer_epoch=1)
-    for _ in range(3):
-        engine.tick(31_000)
-    for _ in range(2):
-        aborted = engine.log().aborted_transactions(0, 4)
-        assert [(one.first_offset, one.last_offset) for one in aborted] == [(0, 1), (2, 3)]
-        engine = restart(engine)
-
-
-@pytest.mark.parametrize("damage", ["emptied", "cut", "flipped", "garbage"])
-@pytest.mark.parametrize("name", ["/data/orders-0/partition.json", "/data/directory.json"])
-def test_opening_stops_with_the_path_when_identity_is_damaged(name: str, damage: str) -> None:
-    engine = grouped(DIRECT, 2)
-    engine.close()
-    files = fault_files(engine)
-    DAMAGE[damage](files, name)
-    before = files.files_below("/data")
-    with pytest.raises(TailraceError) as stopped:
-        next_life(engine)
-    assert stopped.value.code is ErrorCode.STORAGE_CORRUPT
-    assert name in str(stopped.value)
-    assert "Restore" in str(stopped.value)
-    after = files.files_below("/data")
-    assert {path: data for path, data in after.items() if not path.endswith(".lock")} == {
-        path: data for path, data in before.items() if not path.endswith(".lock")
-    }
-
-
-def test_opening_stops_when_segments_have_no_identity() -> None:
-    engine = grouped(DIRECT, 2)
-    engine.close()
-    fault_files(engine).delete_file("/data/orders-0/partition.json")
-    with pytest.raises(TailraceError) as stopped:
-        next_life(engine)
-    assert "/data/orders-0" in str(stopped.value)
-    assert fault_files(engine).exists(f"/data/orders-0/{0:020d}.log")
 
 
 # How much is read.
