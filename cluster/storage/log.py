@@ -216,8 +216,8 @@ class Log:
             if done is not None:
                 self.home.writer.queue_call(_nothing, done)
             return self.end_offset
-        if offset <= self.segments[0].base_offset:
-            return self.reset_to(max(offset, 0), now_ms=now_ms, done=done)
+        if offset <= self.log_start_offset:
+            return self.reset_to(self.log_start_offset, now_ms=now_ms, done=done)
         segment = reading.segment_holding(self, offset)
         place = segment.place_of(offset)
         if place.offset < self.log_start_offset:

@@ -99,6 +99,8 @@ class LogFiles:
         if replaces_empty:
             log.segments.pop()
             log.bases.pop()
+            if log.segments:
+                log.segments[-1].next_offset = base
         else:
             old.content_end, old.next_offset = old.records_end, base
         log.segments.append(new)

@@ -52,7 +52,8 @@ def read(log: Log, offset: int, *, max_bytes: int, end_offset: int) -> ReadResul
     check_range(log, offset)
     end_offset = min(end_offset, log.end_offset)
     while offset < end_offset:
-        segment = segment_holding(log, offset)
+        number = max(bisect_right(log.bases, offset) - 1, 0)
+        segment = log.segments[number]
         start = segment.place_of(offset)
         limit = segment.place_of(end_offset)
         if start.position < limit.position:
@@ -63,7 +64,7 @@ def read(log: Log, offset: int, *, max_bytes: int, end_offset: int) -> ReadResul
             return ReadResult(data, end.offset)
         if limit.position < segment.size or segment is log.active:
             break  # The batch that holds `offset` reaches beyond `end_offset`.
-        offset = segment.next_offset  # Cleaning left nothing at the end of this segment.
+        offset = log.bases[number + 1]  # Cleaning left nothing at the end of this segment.
     return ReadResult(b"", offset)
 
 

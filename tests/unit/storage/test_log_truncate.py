@@ -146,6 +146,40 @@ def test_truncation_ends_where_it_was_asked_to_when_offset_is_in_a_gap(offset: i
     assert offsets_of(killed(engine).log()) == expected
 
 
+def test_reader_passes_the_gap_when_an_empty_segment_after_a_truncation_is_rolled() -> None:
+    engine = Engine(topic=replace(SEGMENTED, cleanup_policy=("compact",)))
+    log = engine.log()
+    log.append_as_follower(numbered(0, b"a"), now_ms=START_MS)
+    log.roll(now_ms=START_MS)
+    log.append_as_follower(numbered(4, b"gone"), now_ms=START_MS)
+    assert log.truncate_to(3, now_ms=START_MS) == 3
+    log.roll(now_ms=START_MS)
+    check_invariants(log)
+    log.append_as_follower(numbered(3, b"b", epoch=1), now_ms=START_MS)
+    engine.drain()
+    assert log.read(1, max_bytes=1).next_offset == 4
+    assert offsets_of(log) == [0, 3]
+    assert offsets_of(killed(engine).log()) == [0, 3]
+
+
+@pytest.mark.parametrize("name", END_LIFE)
+def test_log_is_whole_when_it_was_cut_to_a_start_that_lies_behind_a_gap(name: str) -> None:
+    engine = Engine(topic=replace(SEGMENTED, cleanup_policy=("compact",)))
+    log = engine.log()
+    log.append_as_follower(numbered(0, b"a") + numbered(5, b"b") + numbered(6, b"c"), now_ms=START_MS)
+    engine.drain()
+    log.advance_high_watermark(5)
+    log.delete_records(5)
+    assert log.truncate_to(5, now_ms=START_MS) == 5
+    engine.drain()
+    check_invariants(log)
+    again = END_LIFE[name](engine)
+    assert not again.report.corrupt
+    log = again.log()
+    assert (log.log_start_offset, log.end_offset) == (5, 5)
+    assert append(log, b"next", epoch=1, keys=[b"k"]).base_offset == 5
+
+
 def test_truncation_does_nothing_when_offset_is_at_or_beyond_the_end() -> None:
     engine, log = filled(3)
     done: list[bool] = []
