@@ -22,6 +22,7 @@ from tailrace.cluster.common.records import Batch
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import Bytes, TopicPartition
 from tailrace.cluster.runtime.blocking import Blocking, Job
+from tailrace.cluster.runtime.logs import get_logger
 from tailrace.cluster.storage import appending, cutting, reading
 from tailrace.cluster.storage.appending import Appended
 from tailrace.cluster.storage.core.aborted import AbortedTransaction
@@ -35,6 +36,8 @@ from tailrace.cluster.storage.logfiles import LogFiles, truncated_waiter
 from tailrace.cluster.storage.reading import ReadResult, TimestampOffset
 from tailrace.cluster.storage.segment import Place, Segment
 from tailrace.cluster.storage.writer import DirectoryWriter, Write
+
+events = get_logger(__name__)
 
 DurableCallback = Callable[[TailraceError | None], None]
 
@@ -301,20 +304,28 @@ class Log:
     def _wake(self, error: TailraceError | None) -> None:
         waiters = self._waiters
         while waiters and (error is not None or waiters[0][0] <= self.durable_end):
-            heapq.heappop(waiters)[2](error)
+            _tell(heapq.heappop(waiters)[2], error)
 
     def drop_waiters_beyond(self, offset: int, error: TailraceError) -> None:
         dropped = sorted(waiter for waiter in self._waiters if waiter[0] > offset)
         self._waiters = [waiter for waiter in self._waiters if waiter[0] <= offset]
         heapq.heapify(self._waiters)
         for _, _, callback in dropped:
-            callback(error)
+            _tell(callback, error)
 
     def fail(self, error: TailraceError) -> None:
         """The directory has failed or the log is closed: nothing more is accepted or promised."""
         if self.failure is None:
             self.failure = error
             self._wake(error)
+
+
+def _tell(callback: DurableCallback, error: TailraceError | None) -> None:
+    """One waiter's mistake must not keep the news from the others."""
+    try:
+        callback(error)
+    except Exception:
+        events.exception("durable_callback_failed")
 
 
 def _nothing() -> None:

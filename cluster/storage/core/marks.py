@@ -25,8 +25,9 @@ class SyncMarks:
         return min(base_offset - synced_end, _U32_MAX) ^ self._mask(base_offset)
 
     def synced_before(self, header: BatchHeader) -> int:
-        """The offset up to which the log had been synced when the batch was written."""
-        return header.base_offset - (header.sync_mark ^ self._mask(header.base_offset))
+        """The offset up to which the log had been synced when the batch was written; 0 if not known."""
+        span = header.sync_mark ^ self._mask(header.base_offset)
+        return header.base_offset - span if span < _U32_MAX else 0
 
     def _mask(self, base_offset: int) -> int:
         keyed = self._keyed.copy()
