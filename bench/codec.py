@@ -1,6 +1,6 @@
 """Tailrace's batch codec beside aiokafka's compiled one and kafka-python's: same records, one run.
 
-    python bench/codec.py [--json FILE] [--rounds N] [--quick] [--varied]
+    python bench/codec.py [--json FILE] [--markdown FILE] [--rounds N] [--quick] [--varied]
 
 Each side encodes and decodes the same records (100-byte values, 10-byte keys, timestamps that differ), checks
 checksums when it decodes, and is timed in turn within each round, so that noise hits all sides. The table
@@ -34,7 +34,7 @@ from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 from rich.console import Console
-from rich.table import Table
+from support import Section, put_markdown, write_json
 
 from tailrace.cluster.common.arrow import encode_arrow, to_arrow
 from tailrace.cluster.common.batch import check_batch
@@ -234,58 +234,91 @@ def checks(rounds: int) -> dict[str, float]:
     return {name: value * 1e6 for name, value in seconds.items()}
 
 
+RATIOS = (
+    ("encode", "encode aiokafka", "encode tailrace"),
+    ("values", "values aiokafka", "values tailrace"),
+    ("records", "records aiokafka", "records tailrace"),
+    ("Arrow against iterating", "iterate aiokafka", "arrow tailrace"),
+    ("Arrow against iterating, a fetch of 1 MiB", "iterate aiokafka, fetch", "arrow tailrace, fetch"),
+)
+
+
+def record_sections(rounds: int, varied: bool) -> list[Section]:
+    results = {count: compare(count, rounds, varied) for count in COUNTS}
+    sizes = "sizes around 100 and 10 bytes" if varied else "100-byte values with 10-byte keys"
+    columns = ("records a batch", *(f"{count:,}" for count in COUNTS))
+    times = Section(
+        title="nanoseconds a record",
+        note=f"{sizes}, every record with a timestamp of its own; thread CPU time, checksums included.",
+        columns=columns,
+    )
+    for name in results[COUNTS[0]]:
+        times.rows.append((name, *(results[count][name] for count in COUNTS)))
+    ratios = Section(
+        title="times as fast as aiokafka's compiled codec",
+        note="aiokafka's time divided by ours. Iterating makes aiokafka's records and keeps none of them.",
+        columns=columns,
+    )
+    for title, theirs, ours in RATIOS:
+        ratios.rows.append((title, *(results[count][theirs] / results[count][ours] for count in COUNTS)))
+    for count in COUNTS[-2:]:
+        result, name = results[count], f"{count:,} a batch"
+        ratios.at_least(f"encode, {name}", result["encode aiokafka"] / result["encode tailrace"], 1.5, "x")
+        ratios.at_least(f"values, {name}", result["values aiokafka"] / result["values tailrace"], 0.8, "x")
+        ratios.at_most(f"record objects, {name}", result["records tailrace"], 500, " ns")
+        ratios.at_least(f"Arrow, {name}", result["iterate aiokafka"] / result["arrow tailrace"], 10, "x")
+        ratios.at_least(f"Arrow, {name}", result["arrow GB/s"], 2, " GB/s")
+    return [times, ratios]
+
+
+def codec_sections(rounds: int) -> list[Section]:
+    sizes = Section(
+        title="codecs",
+        note="1,000 JSON values, default levels.",
+        columns=("codec", "size, %", "compress MB/s", "decompress MB/s"),
+    )
+    for name, row in codecs(rounds).items():
+        sizes.rows.append((name, row["size"] * 100, row["compress MB/s"], row["decompress MB/s"]))
+    checked = Section(
+        title="what a broker checks before it stores a batch",
+        note="Header, checksums and directory, without decompressing.",
+        columns=("batch", "us"),
+    )
+    checked.rows += list(checks(rounds).items())
+    return [sizes, checked]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there too")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="renew the tables in this document")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--quick", action="store_true", help="three rounds, for a look")
     parser.add_argument("--varied", action="store_true", help="keys and values of different sizes")
     options = parser.parse_args()
     rounds = 3 if options.quick else options.rounds
     module = AiokafkaBuilder.__module__
-    compiled = "_crecords" in module
+    if "_crecords" not in module:
+        sys.exit(f"aiokafka runs without its extension here ({module}); the comparison would be worthless")
     console = Console(width=150)
-    console.print(f"Python {platform.python_version()}, {platform.machine()}, {rounds} rounds, medians")
-    console.print(f"aiokafka's codec: {module} ({'compiled' if compiled else 'NOT compiled'})")
-    if not compiled:
-        sys.exit("aiokafka runs without its extension here; the comparison would be worthless")
+    conditions = (
+        f"Python {platform.python_version()}, {platform.machine()}, {rounds} rounds, medians; aiokafka's codec "
+        f"is {module} (compiled)."
+    )
+    console.print(conditions)
     gc.collect()
     gc.freeze()
-    results = {str(count): compare(count, rounds, options.varied) for count in COUNTS}
-    table = Table(title="nanoseconds a record (ratio: aiokafka's time / ours)")
-    table.add_column("records a batch")
-    for count in COUNTS:
-        table.add_column(f"{count:,}", justify="right")
-    for name in results[str(COUNTS[0])]:
-        table.add_row(name, *(f"{results[str(count)][name]:,.1f}" for count in COUNTS))
-    table.add_section()
-    for title, theirs, ours in (
-        ("ratio encode", "encode aiokafka", "encode tailrace"),
-        ("ratio values", "values aiokafka", "values tailrace"),
-        ("ratio records", "records aiokafka", "records tailrace"),
-        ("ratio arrow / iterate", "iterate aiokafka", "arrow tailrace"),
-        ("ratio arrow / iterate, fetch", "iterate aiokafka, fetch", "arrow tailrace, fetch"),
-    ):
-        ratios = [results[str(count)][theirs] / results[str(count)][ours] for count in COUNTS]
-        table.add_row(title, *(f"{ratio:.2f}x" for ratio in ratios))
-    console.print(table)
-    by_codec = codecs(rounds)
-    table = Table(title="codecs over 1,000 JSON values, default levels")
-    for title in ("codec", "size", "compress MB/s", "decompress MB/s"):
-        table.add_column(title, justify="right")
-    for name, row in by_codec.items():
-        table.add_row(
-            name, f"{row['size']:.1%}", f"{row['compress MB/s']:,.0f}", f"{row['decompress MB/s']:,.0f}"
-        )
-    console.print(table)
-    check_times = checks(rounds)
-    for name, microseconds in check_times.items():
-        console.print(f"{name}: {microseconds:.1f} us")
+    sections = record_sections(rounds, options.varied) + codec_sections(rounds)
+    for section in sections:
+        section.print_to(console)
     if options.json:
-        document = {"records": results, "codecs": by_codec, "checks_us": check_times}
-        options.json.write_text(json.dumps(document, indent=2) + "\n")
+        write_json(options.json, {"conditions": conditions}, {"codec": sections})
+    if options.markdown:
+        name = "codec varied" if options.varied else "codec"
+        text = "\n".join([conditions + "\n", *(section.markdown() for section in sections)])
+        put_markdown(options.markdown, name, text)
 
 
 if __name__ == "__main__":

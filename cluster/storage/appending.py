@@ -153,7 +153,7 @@ def _queue(
     buffers: Sequence[Bytes],
     now_ms: int,
 ) -> None:
-    segment = log.active
+    segment = log.segments[-1]
     producers = log.producers  # Loaded from the log as it is before this append, if not yet.
     start = segment.size
     for header, ended in zip(headers, markers, strict=True):
@@ -168,15 +168,15 @@ def _queue(
     log.home.touched.add(log)
     log.home.writer.queue_write(
         Write(
-            log=log,
-            path=segment.path,
-            segment_base=segment.base_offset,
-            position=start,
-            buffers=buffers,
-            size=size,
-            end_offset=log.end_offset,
-            truncations=log.truncations,
-            sync=log.config.flush == "commit",
+            log,
+            segment.path,
+            segment.base_offset,
+            start,
+            buffers,
+            size,
+            log.end_offset,
+            log.truncations,
+            log.config.flush == "commit",
         )
     )
 

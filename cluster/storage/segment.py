@@ -76,6 +76,7 @@ class Segment:
         "index_interval",
         "indexed_position",
         "next_offset",
+        "path",
         "persisted_aborted",
         "persisted_entries",
         "pinned",
@@ -107,6 +108,7 @@ class Segment:
         self._handles = handles
         self.directory = directory
         self.base_offset = base_offset
+        self.path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
         self.next_offset = next_offset
         self.size = size
         self.written = size
@@ -138,10 +140,6 @@ class Segment:
         if self.pinned is not None:
             self._handles.release(self.pinned)
             self.pinned = None
-
-    @property
-    def path(self) -> str:
-        return f"{self.directory}/{offset_name(self.base_offset)}{LOG_SUFFIX}"
 
     def sibling(self, suffix: str) -> str:
         return f"{self.directory}/{offset_name(self.base_offset)}{suffix}"
