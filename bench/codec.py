@@ -304,8 +304,8 @@ def main() -> None:
         sys.exit(f"aiokafka runs without its extension here ({module}); the comparison would be worthless")
     console = Console(width=150)
     conditions = (
-        f"Python {platform.python_version()}, {platform.machine()}, {rounds} rounds, medians; aiokafka's codec "
-        f"is {module} (compiled)."
+        f"Python {platform.python_version()}, {platform.machine()}, {rounds} rounds, medians; aiokafka uses "
+        f"{module} (compiled)."
     )
     console.print(conditions)
     gc.collect()

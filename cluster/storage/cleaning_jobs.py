@@ -6,6 +6,7 @@ the node restarts or the log changes hands; the error is kept for whoever descri
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
@@ -37,7 +38,8 @@ class CleaningJobs:
         self._blocking = blocking
         self._throttle = throttle
         self._on_damage = on_damage
-        self._running: set[Log] = set()
+        # By directory: a log created anew in the same place waits for the old one's cleaning to end.
+        self._running: dict[str, Log] = {}
         self.failed: dict[Log, TailraceError] = {}
         self.last_results: dict[Log, CleanResult] = {}
         self._next_look_ms = 0
@@ -45,7 +47,7 @@ class CleaningJobs:
         self._on_stopped: Job | None = None
 
     def is_cleaning(self, log: Log) -> bool:
-        return log in self._running
+        return log.directory in self._running
 
     def start_due(self, logs: Iterable[Log], now_ms: int) -> None:
         """Start as many cleanings as there are free threads and logs that need one."""
@@ -53,7 +55,7 @@ class CleaningJobs:
             return
         waiting: dict[Log, tuple[Assessment, float]] = {}
         for log in logs:
-            idle = log not in self._running and not log.swaps_waiting
+            idle = log.directory not in self._running and not log.swaps_waiting
             if log.config.compacted and idle and log not in self.failed:
                 try:
                     waiting[log] = assess_log(log, now_ms=now_ms), log.config.min_cleanable_dirty_ratio
@@ -74,7 +76,7 @@ class CleaningJobs:
             self._start(chosen, job)
 
     def _start(self, log: Log, job: CleanJob) -> None:
-        self._running.add(log)
+        self._running[log.directory] = log
         truncations = log.truncations
 
         def cancelled() -> bool:
@@ -89,6 +91,9 @@ class CleaningJobs:
                 error = found
             except OSError as found:
                 error = storage_error(f"cleaning {log.directory}", found)
+            except Exception as found:
+                events.exception("log_cleaning_broke", log=str(log.topic_partition))
+                error = TailraceError(ErrorCode.UNKNOWN_SERVER_ERROR, f"cleaning {log.directory}: {found!r}")
             self._blocking.post(lambda: self._finish(log, job, result, error, truncations))
 
         self._blocking.start(run)
@@ -101,17 +106,14 @@ class CleaningJobs:
         error: TailraceError | None,
         truncations: int,
     ) -> None:
-        self._running.discard(log)
         if error is not None and log.failure is None:
             self.failed[log] = error
             if error.code is ErrorCode.STORAGE_CORRUPT:
                 self._on_damage(log, error)
             events.error("log_cleaning_failed", log=str(log.topic_partition), error=str(error))
-        if self._on_stopped is not None and not self._running:
-            self._on_stopped()
         if result is None:
-            return
-        if not self._stopped and still_applies(log, result, truncations=truncations):
+            self._ended(log)
+        elif not self._stopped and still_applies(log, result, truncations=truncations):
             install(log, result)
             self.last_results[log] = result
             events.info(
@@ -124,16 +126,21 @@ class CleaningJobs:
             )
             for batch in result.undecodable:
                 events.warning("batch_undecodable", log=str(log.topic_partition), batch=str(batch))
+            self._ended(log)
         else:
-            self._blocking.start(lambda: self._discard(job, result))
+            self._blocking.start(lambda: self._discard(log, job, result))
 
-    def _discard(self, job: CleanJob, result: CleanResult) -> None:
-        """Only litter: opening the log removes what stays behind."""
-        try:
+    def _discard(self, log: Log, job: CleanJob, result: CleanResult) -> None:
+        with contextlib.suppress(OSError):  # Only litter: opening the log removes what stays behind.
             discard(self._files, job.directory, result)
-        except OSError as error:
-            if error.errno is None:
-                raise
+        self._blocking.post(lambda: self._ended(log))
+
+    def _ended(self, log: Log) -> None:
+        """Nothing of this cleaning touches a file any more, but for swaps that wait with the writer."""
+        self._running.pop(log.directory, None)
+        if self._on_stopped is not None and not self._running:
+            stopped, self._on_stopped = self._on_stopped, None
+            stopped()
 
     def forget(self, log: Log) -> None:
         self.failed.pop(log, None)

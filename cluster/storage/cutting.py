@@ -44,6 +44,7 @@ def truncate(log: Log, place_segment: Segment, place: Place, now_ms: int, done: 
     log.synced_end = min(log.synced_end, place.offset)
     log.high_watermark = min(log.high_watermark, place.offset)
     log.epochs.truncate_end(place.offset)
+    log.cleaned_to = min(log.cleaned_to, place.offset)
     if files.recovery_point.offset > place.offset:
         files.recovery_point = RecoveryPoint(place.offset, place_segment.base_offset, place.position)
     files.checkpointed_end = min(files.checkpointed_end, place.offset)
@@ -53,6 +54,7 @@ def truncate(log: Log, place_segment: Segment, place: Place, now_ms: int, done: 
     save_indexes = files.saving_indexes(place_segment)
     key, path, indexes = log.key, place_segment.path, index_paths(place_segment)
     reserve = log.config.segment_bytes if log.config.preallocate else 0
+    place_segment.reserved = bool(reserve)
     truncations = log.truncations
 
     def cut() -> None:
@@ -91,6 +93,7 @@ def reset(log: Log, offset: int, *, log_start: int, now_ms: int, done: Job | Non
     log.end_offset = log.durable_end = log.synced_end = offset
     log.high_watermark = log.log_start_offset = log_start
     log.epochs.truncate_end(0)
+    log.cleaned_to = min(log.cleaned_to, offset)
     log.producers = ProducerStates()
     files.recovery_point = RecoveryPoint(offset, offset, 0)
     files.checkpointed_end = offset
@@ -98,6 +101,7 @@ def reset(log: Log, offset: int, *, log_start: int, now_ms: int, done: Job | Non
     save_state = files.saving_rewrite(0, without_segments=True)
     body = partition_body(log, log_start)
     create = files.creating(new)
+    save_new_state = files.saving_state()
     key, directory = log.key, log.directory
 
     def work() -> None:
@@ -113,5 +117,6 @@ def reset(log: Log, offset: int, *, log_start: int, now_ms: int, done: Job | Non
             home.files.remove(gone)
         write_state(home.files, f"{directory}/{PARTITION_FILE}", "partition", 1, body)
         create()
+        save_new_state()
 
     home.writer.queue_call(work, done)

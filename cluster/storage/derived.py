@@ -40,7 +40,7 @@ def load_producers(
         try:
             states, offset = ProducerStates.decode(read_snapshot(at))
             break
-        except (TailraceError, FileNotFoundError):
+        except (TailraceError, OSError):
             continue  # A damaged snapshot costs a longer replay, nothing else.
     for segment in segments:
         if segment.next_offset > offset:

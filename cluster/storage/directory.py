@@ -87,6 +87,7 @@ class LogDirectory:
         self._checkpointing = False
         self.corrupt: dict[TopicPartition, TailraceError] = {}
         self.failure: TailraceError | None = None
+        self.on_damage: Callable[[Log, TailraceError], None] | None = None
         self.on_failure: Callable[[LogDirectory, TailraceError], None] | None = None
         self.now_ms = 0
         self._corrupt_points: dict[str, list[int | str | None]] = {}
@@ -326,9 +327,20 @@ class LogDirectory:
         while self._checkpoints and self.failure is None:
             log = self._checkpoints.popleft()
             if log.failure is None and log in self.touched:
+                try:
+                    log.files.checkpoint(self._next_checkpoint)
+                except TailraceError as error:
+                    self._damaged(log, error)
+                    continue
                 self._checkpointing = True
-                log.files.checkpoint(self._next_checkpoint)
                 return
+
+    def _damaged(self, log: Log, error: TailraceError) -> None:
+        """A log that cannot even be read is left as its last checkpoint has it."""
+        self.touched.discard(log)
+        log.fail(error)
+        if self.on_damage is not None:
+            self.on_damage(log, error)
 
     def save_checkpoint(self, done: Job | None = None) -> None:
         """Write the recovery points as they are now, if they have changed since the last time."""
@@ -382,15 +394,20 @@ class LogDirectory:
             done()
             return
         self._closing = done
-        for log in self.logs.values():
-            log.files.trim()
-            if log.files.unsaved:
-                log.files.checkpoint()
-        self.writer.queue_call(_nothing, self._close_journal)
+        for log in [log for log in self.logs.values() if log.failure is None]:
+            try:
+                log.files.trim()
+                if log.files.unsaved:
+                    log.files.checkpoint()
+            except TailraceError as error:
+                self._damaged(log, error)
+        clean = all(log.failure is None for log in self.logs.values())
+        self.writer.queue_call(_nothing, lambda: self._close_journal(clean))
 
-    def _close_journal(self) -> None:
+    def _close_journal(self, clean: bool) -> None:
+        """`clean` is False when a log could not be saved: then the next start scans them all."""
         if self.writer.releasing:
-            self.writer.queue_call(_nothing, self._close_journal)
+            self.writer.queue_call(_nothing, lambda: self._close_journal(clean))
             return
         logs = self._checkpoint_logs()
 
@@ -398,7 +415,7 @@ class LogDirectory:
             for path in sorted(self._journal.covered_paths):
                 with contextlib.suppress(FileNotFoundError):
                     self.handles.sync(path)
-            self._write_checkpoint(logs, clean=True)
+            self._write_checkpoint(logs, clean=clean)
 
         def closed() -> None:
             self._shut(TailraceError(ErrorCode.STORAGE_ERROR, f"log directory {self.path} is closed"))

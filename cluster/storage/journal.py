@@ -111,6 +111,10 @@ class Journal:
             return self._position + needed <= self._capacity * OVERFLOW_FACTOR
         if needed > self._capacity:
             return False
+        if self._durable_live_from < self.generation:
+            # The other file's frames must be history on the disk, too, before they are written over.
+            self._write_frame([], [])
+            self.sync()
         self.generation += 1
         self._position = 0
         self._covered[self.generation] = set()
@@ -150,8 +154,8 @@ class Journal:
 
     def release(self, generation: int) -> None:
         """All segments that `generation` covers are synced: its file may be reused."""
-        self._covered.pop(generation, None)
         self._live_from = generation + 1
+        self._covered.pop(generation, None)
 
     def forget_path(self, path: str) -> None:
         """The file at `path` was synced with all that it holds, or is gone: no need to sync it again."""

@@ -13,7 +13,7 @@ Invariants
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -111,8 +111,6 @@ class Log:
         self.appended_bytes = 0
         self.files = LogFiles(self, state.snapshots, state.rewrites)
         self._load_producers = state.producers
-        if self.active.aborted_count:
-            reading.aborted_of(self, self.active)  # Repaired now if need be: appends will add to it.
         self._producers: ProducerStates | None = None
         self._waiters: list[tuple[int, int, DurableCallback]] = []
         self._waiters_ever = 0
@@ -171,10 +169,12 @@ class Log:
 
     def reconfigure(self, config: TopicConfig) -> None:
         """Take over changed topic settings; those about writing count from the next batch on."""
-        stricter = config.flush == "commit" and self.config.flush != "commit"
-        if stricter:
-            self.files.checkpoint()  # Synced segments stay a promise that recovery can rely on.
+        changed = config.flush != self.config.flush
+        if changed and config.flush == "commit":
+            self.files.checkpoint()  # Under the old policy: it syncs all that was not synced.
         self.config = config
+        if changed:
+            self.files.save_state()
         for segment in self.segments:
             segment.index_interval = config.index_interval_bytes
 
@@ -194,6 +194,12 @@ class Log:
     def batches(self, offset: int | None = None, end_offset: int | None = None) -> Iterator[Batch]:
         start = self.log_start_offset if offset is None else offset
         return reading.batches(self, start, end_offset=self.end_offset if end_offset is None else end_offset)
+
+    def largest_timestamp(self, *, end_offset: int | None = None) -> TimestampOffset | None:
+        """The first record with the largest timestamp (ListOffsets: max timestamp)."""
+        self.check_online()
+        end_offset = self.end_offset if end_offset is None else end_offset
+        return reading.largest_timestamp(self, end_offset=end_offset)
 
     def offset_for_timestamp(
         self, timestamp: int, *, end_offset: int | None = None
@@ -216,6 +222,9 @@ class Log:
         """Drop the batch that holds `offset` and all after it; returns the new end, `done` when durable."""
         self.check_online()
         if offset >= self.end_offset:
+            if self.epochs.truncate_end(offset):
+                # An epoch that began here but wrote nothing is not the leader's, and must not outlive it.
+                self.home.touched.add(self)
             if done is not None:
                 self.home.writer.queue_call(_nothing, done)
             return self.end_offset
@@ -231,7 +240,13 @@ class Log:
                 offset, place.position
             )  # In a gap that cleaning left: the end is where it was asked.
         self.truncations += 1
-        cutting.truncate(self, segment, place, now_ms, done)
+        try:
+            cutting.truncate(self, segment, place, now_ms, done)
+        except Exception as error:
+            # Cut half: nothing has reached the files, so opening the log again starts from before.
+            why = f"{self.topic_partition} could not be truncated: {error}. Restart the node to try again"
+            self.fail(TailraceError(ErrorCode.STORAGE_ERROR, why))
+            raise
         self.drop_waiters_beyond(self.end_offset, truncated_waiter(self))
         return self.end_offset
 
@@ -293,6 +308,9 @@ class Log:
         """A truncation is durable: so is everything that it left, which was written before it."""
         if truncations != self.truncations or self.failure is not None:
             return
+        for earlier in self.segments[: bisect_left(self.bases, segment.base_offset)]:
+            earlier.written = earlier.size
+            earlier.in_flight.clear()
         segment.written = max(segment.written, place.position)
         while segment.in_flight and segment.in_flight[0].end <= segment.written:
             segment.in_flight.popleft()

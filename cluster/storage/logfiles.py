@@ -23,6 +23,7 @@ from tailrace.cluster.storage.derived import load_producers, snapshot_path
 from tailrace.cluster.storage.files import Files, write_atomic
 from tailrace.cluster.storage.logstate import SavedLogState, saved_segments, write_log_state
 from tailrace.cluster.storage.segment import (
+    CONTENT_UNKNOWN,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -102,12 +103,13 @@ class LogFiles:
             if log.segments:
                 log.segments[-1].next_offset = base
         else:
-            old.content_end, old.next_offset = old.records_end, base
+            old.content_end = CONTENT_UNKNOWN if old.records_end is None else old.records_end
+            old.next_offset = base
         log.segments.append(new)
         log.bases.append(base)
         log.end_offset = base
         create = self.creating(new)
-        save_state = self._saving_state()
+        save_state = self.saving_state()
 
         def work() -> None:
             if seal is not None:
@@ -118,6 +120,7 @@ class LogFiles:
             if replaces_empty:
                 remove_segment(log.home.files, old)
                 log.home.handles.forget(old.path)
+                log.home.files.sync_dir(old.directory)
 
         log.home.writer.queue_call(work)
 
@@ -127,11 +130,10 @@ class LogFiles:
         save_indexes = self.saving_indexes(old)
         path, size = old.path, old.size
         sync = log.config.flush == "commit"
-        preallocated = log.config.preallocate
 
         def seal() -> None:
-            if preallocated:
-                with handles.borrow(path, write=True) as file:
+            with handles.borrow(path, write=True) as file:
+                if file.size() > size:  # Space was reserved for it, perhaps under an earlier setting.
                     file.truncate(size)
             if sync:
                 writer.seal_file(path)
@@ -144,6 +146,7 @@ class LogFiles:
         files, handles = self._log.home.files, self._log.home.handles
         path, directory = new.path, new.directory
         reserve = self._log.config.segment_bytes if self._log.config.preallocate else 0
+        new.reserved = bool(reserve)
 
         def create() -> None:
             with handles.borrow(path, create=True) as file:
@@ -247,7 +250,7 @@ class LogFiles:
     def trim(self) -> None:
         """Give back the disk space that the active segment reserved but does not use."""
         log = self._log
-        if log.config.preallocate:
+        if log.active.reserved:
             path, size, handles = log.active.path, log.active.size, log.home.handles
 
             def work() -> None:
@@ -327,14 +330,17 @@ class LogFiles:
         )
 
     def _saving_changed_state(self) -> Job | None:
-        return self._saving_state() if self._state_changed() else None
+        return self.saving_state() if self._state_changed() else None
 
     def saving_rewrite(self, lowered_to: int | None = None, *, without_segments: bool = False) -> Job:
         """What must be done, on the writer's thread, before bytes below the recovery point change."""
         self.rewrites += 1
         if lowered_to is not None:
             self._lowered_to = min(lowered_to, lowered_to if self._lowered_to is None else self._lowered_to)
-        return self._saving_state(without_segments=without_segments)
+        return self.saving_state(without_segments=without_segments)
+
+    def save_state(self) -> None:
+        self._log.home.writer.queue_call(self.saving_state())
 
     def leave_rewritten(self, next_base: int) -> None:
         """Segments below `next_base` were cleaned: positions in them mean nothing any more, and all of
@@ -343,11 +349,18 @@ class LogFiles:
         if self.recovery_point.base < next_base:
             self.recovery_point = RecoveryPoint(next_base, next_base, 0)
 
-    def _saving_state(self, *, without_segments: bool = False) -> Job:
+    def saving_state(self, *, without_segments: bool = False) -> Job:
         log = self._log
         self._saved_epochs = log.epochs.entries()
         self._saved_segments = () if without_segments else saved_segments(log.segments)
-        state = SavedLogState(log.epochs, self._saved_segments, self.rewrites, self._lowered_to).to_json()
+        state = SavedLogState(
+            log.epochs,
+            self._saved_segments,
+            self.rewrites,
+            self._lowered_to,
+            log.config.flush,
+            self.recovery_point.offset,
+        ).to_json()
         files, directory = log.home.files, log.directory
         return lambda: write_log_state(files, directory, state)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tailrace.cluster.common.errors import TailraceError
 from tailrace.cluster.storage.core.epochs import EpochHistory
 from tailrace.cluster.storage.files import Files
-from tailrace.cluster.storage.segment import Segment
+from tailrace.cluster.storage.segment import CONTENT_OF_ACTIVE, Segment
 from tailrace.cluster.storage.statefile import read_state, write_state
 
 STATE_FILE = "log-state.json"
@@ -24,11 +24,14 @@ _KIND = "log-state"
 
 class SavedSegment(NamedTuple):
     base_offset: int
-    # Where its records end; -1 for the active segment, and for one that was cleaned.
+    # Where its records end, or CONTENT_OF_ACTIVE or CONTENT_UNKNOWN.
     content_end: int
+    # In bytes; -1 for one that may still change.
+    size: int
     aborted: int
-    # Of a closed segment, so that retention need not read its index to know its age.
+    # Of a closed segment, so that retention need not read its files to know its age.
     largest_timestamp: int | None
+    first_timestamp: int | None
 
 
 class SavedLogState(NamedTuple):
@@ -36,6 +39,10 @@ class SavedLogState(NamedTuple):
     segments: tuple[SavedSegment, ...]
     rewrites: int
     lowered_to: int | None
+    # The flush policy under which the log was last written: what was synced when follows from it.
+    flush: str
+    # Everything below was on stable storage when the state was saved.
+    synced_to: int
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -43,6 +50,8 @@ class SavedLogState(NamedTuple):
             "segments": [list(segment) for segment in self.segments],
             "rewrites": self.rewrites,
             "lowered_to": self.lowered_to,
+            "flush": self.flush,
+            "synced_to": self.synced_to,
         }
 
     @classmethod
@@ -54,6 +63,8 @@ class SavedLogState(NamedTuple):
             tuple(_segment_from(*segment) for segment in body["segments"]),
             int(body["rewrites"]),
             None if lowered_to is None else int(lowered_to),
+            str(body["flush"]),
+            int(body["synced_to"]),
         )
 
 
@@ -62,17 +73,20 @@ def saved_segments(segments: Sequence[Segment]) -> tuple[SavedSegment, ...]:
     return tuple(
         SavedSegment(
             segment.base_offset,
-            -1 if segment.content_end is None else segment.content_end,
+            segment.content_end if segment is not active else CONTENT_OF_ACTIVE,
+            # A cleaned segment that is not in place yet (its handle is pinned) may still be its old self.
+            segment.size if segment is not active and segment.pinned is None else -1,
             segment.aborted_count,
             segment.known_largest_timestamp if segment is not active else None,
+            segment.known_first_timestamp if segment is not active else None,
         )
         for segment in segments
     )
 
 
-def _segment_from(base: Any, content_end: Any, aborted: Any, largest_timestamp: Any) -> SavedSegment:
-    largest = None if largest_timestamp is None else int(largest_timestamp)
-    return SavedSegment(int(base), int(content_end), int(aborted), largest)
+def _segment_from(base: Any, content_end: Any, size: Any, aborted: Any, *times: Any) -> SavedSegment:
+    largest, first = (None if time is None else int(time) for time in times)
+    return SavedSegment(int(base), int(content_end), int(size), int(aborted), largest, first)
 
 
 def read_log_state(files: Files, directory: str, *, remedy: str = "") -> SavedLogState:

@@ -92,6 +92,7 @@ class LogManager:
             for topic_partition, damage in directory.corrupt.items():
                 events.error("log_corrupt", log=str(topic_partition), error=str(damage))
             directory.on_failure = self._directory_failed
+            directory.on_damage = self.report_damage
             self.directories.append(directory)
         if not self.directories:
             reasons = list(self.offline.values())

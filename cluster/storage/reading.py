@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.records import Batch
-from tailrace.cluster.common.types import Bytes
+from tailrace.cluster.common.types import NO_TIMESTAMP, Bytes
 from tailrace.cluster.storage.core.aborted import AbortedIndex, AbortedTransaction
 from tailrace.cluster.storage.derived import rebuild_aborted
 from tailrace.cluster.storage.segment import Place, Segment
@@ -95,11 +95,25 @@ def _first_in_batch(
 
 
 def largest_timestamp(log: Log, *, end_offset: int) -> TimestampOffset | None:
-    """The first record that carries the largest timestamp of the log (ListOffsets: max timestamp)."""
-    largest = max(segment.largest_timestamp for segment in log.segments)
-    if largest < 0:
-        return None
-    return offset_for_timestamp(log, largest, end_offset=end_offset)
+    """The first record with the largest timestamp of those from the log start up to `end_offset`."""
+    start = log.log_start_offset
+    largest = NO_TIMESTAMP
+    for segment in log.segments:
+        if segment.next_offset <= start or segment.base_offset >= end_offset:
+            continue
+        if start <= segment.base_offset and segment.next_offset <= end_offset:
+            largest = max(largest, segment.largest_timestamp)
+            continue
+        for header, position in segment.headers(segment.place_of(start)):
+            if header.base_offset >= end_offset:
+                break
+            if start <= header.base_offset and header.next_offset <= end_offset:
+                largest = max(largest, header.largest_timestamp)
+            elif header.largest_timestamp > largest:
+                batch = Batch(segment.read(position, position + header.size))
+                within = zip(batch.offsets(), batch.timestamps(), strict=True)
+                largest = max([largest, *(time for at, time in within if start <= at < end_offset)])
+    return None if largest == NO_TIMESTAMP else offset_for_timestamp(log, largest, end_offset=end_offset)
 
 
 def aborted_transactions(log: Log, start: int, end: int) -> list[AbortedTransaction]:

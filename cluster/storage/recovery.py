@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
@@ -18,7 +19,7 @@ from tailrace.cluster.common.types import TopicPartition
 from tailrace.cluster.storage.checkpoint import SavedPoint
 from tailrace.cluster.storage.core.epochs import EpochHistory
 from tailrace.cluster.storage.core.producers import ProducerStates
-from tailrace.cluster.storage.derived import load_producers, snapshots_in
+from tailrace.cluster.storage.derived import load_producers, rebuild_aborted, snapshots_in
 from tailrace.cluster.storage.files import TEMPORARY_SUFFIX, Entry, Files
 from tailrace.cluster.storage.log import LogState
 from tailrace.cluster.storage.logfiles import (
@@ -34,6 +35,7 @@ from tailrace.cluster.storage.logstate import (
 )
 from tailrace.cluster.storage.scanning import Found, Identity, Opening, Scanner, remove_segments
 from tailrace.cluster.storage.segment import (
+    CONTENT_UNKNOWN,
     DELETED_SUFFIX,
     LOG_SUFFIX,
     PRODUCERS_SUFFIX,
@@ -67,40 +69,31 @@ def read_identity(files: Files, directory: str) -> Identity:
 def open_log(
     opening: Opening, directory: str, identity: Identity, config: TopicConfig, saved: SavedPoint | None
 ) -> Opened:
+    """Raises STORAGE_CORRUPT, before any file is changed, for a log that lacks what it had promised."""
     files = opening.files
     recover_swaps(files, directory)
-    entries = files.list(directory)
     own = find_log_state(files, directory)
-    found = _list_segments(opening, directory, entries, config, own)
+    found = _list_segments(opening, directory, files.list(directory), config, own)
     if own is not None:
-        _require_segments(directory, found, own, config)
-    if not found.segments:
-        found.segments.append(_first_segment(opening, directory, identity.log_start_offset, config))
-    point = _usable_point(found, saved, own, journal_damaged=opening.journal_damaged)
-    if opening.clean and point is not None and own is not None and _is_whole(found, point):
-        found.epochs = own.epochs
-        found.segments[-1].next_offset = point.offset
-        producers = _lazy_producers(opening, directory, found, identity.log_start_offset)
+        # What was synced when follows from the policy that the log was written under, not from today's.
+        config = replace(config, flush=own.flush)
+    producers: Callable[[], ProducerStates] = ProducerStates
+    if own is not None and not own.segments:
+        # A reset was cut short.
+        _start_empty(opening, directory, found, identity.log_start_offset, config, own)
     else:
-        producers = _recover(opening, directory, identity, config, found, point, own)
+        producers = _open_whole(opening, directory, identity, config, found, saved, own)
     log_start = max(identity.log_start_offset, found.segments[0].base_offset)
-    end = found.segments[-1].next_offset
-    if end < log_start and (config.flush != "commit" or all(s.size == 0 for s in found.segments)):
+    if found.segments[-1].next_offset < log_start:
         # Nothing is left before the start: the power took unsynced records that had been deleted anyway,
         # or the first batch of an emptied log never came.
-        remove_segments(opening, found.segments)
-        found.segments = [_first_segment(opening, directory, log_start, config)]
-        found.epochs.truncate_end(0)
-        end = log_start
-    promised = log_start
-    if saved is not None and own is not None and saved.rewrites == own.rewrites:
-        promised = max(promised, saved.point.offset)
-    if end < promised:
-        raise TailraceError(
-            ErrorCode.STORAGE_CORRUPT,
-            f"{directory} ends at offset {end}, but everything up to {promised} had been synced: segments "
-            "are missing or were cut. The replica must be fetched again from another one.",
-        )
+        _start_empty(opening, directory, found, log_start, config, own)
+        producers = ProducerStates
+    end = found.segments[-1].next_offset
+    active = found.segments[-1]
+    if active.aborted_count and not active.aborted_complete:
+        snapshots = snapshots_in(files, directory)
+        active.replace_aborted(rebuild_aborted(snapshots, found.segments, active, found.snapshots, log_start))
     found.epochs.truncate_start(log_start)
     watermark = saved.high_watermark if saved is not None else log_start
     state = LogState(
@@ -111,11 +104,83 @@ def open_log(
         producers=producers,
         snapshots=found.snapshots,
         incarnation=identity.incarnation,
-        cleaned_to=saved.cleaned_to if saved is not None else 0,
+        cleaned_to=_cleaned_to(saved, own, end),
         next_horizon_ms=saved.next_horizon_ms if saved is not None else None,
         rewrites=own.rewrites if own is not None else 0,
     )
     return Opened(state, found.to_remove, found.scanned, found.cut)
+
+
+def _open_whole(
+    opening: Opening,
+    directory: str,
+    identity: Identity,
+    config: TopicConfig,
+    found: Found,
+    saved: SavedPoint | None,
+    own: SavedLogState | None,
+) -> Callable[[], ProducerStates]:
+    """The log with all that its small files say of it, scanned where they do not vouch for it."""
+    if own is not None:
+        _require_segments(directory, found, own, config)
+        if opening.clean or config.flush == "commit":
+            _require_sizes(found, own)
+    promised = _promised(saved, own)
+    if not found.segments:
+        _require_end(directory, identity.log_start_offset, promised)
+        found.segments.append(_first_segment(opening, directory, identity.log_start_offset, config))
+    point = _usable_point(found, saved, own, journal_damaged=opening.journal_damaged)
+    if opening.clean and point is not None and own is not None and _is_whole(found, point):
+        found.epochs = own.epochs
+        found.segments[-1].next_offset = point.offset
+        return _lazy_producers(opening, directory, found, identity.log_start_offset)
+    # A place that is broken is judged by the log's own state as well. Its end is not: it may lie in a gap,
+    # after a truncation into one, where no batch tells of it.
+    synced = promised if own is None else max(promised, own.synced_to)
+    producers = _recover(opening, directory, identity, config, found, point, own, synced)
+    end, log_start = found.segments[-1].next_offset, identity.log_start_offset
+    if config.flush == "commit" and any(segment.size for segment in found.segments):
+        promised = max(promised, log_start)
+    _require_end(directory, end, promised)
+    return producers
+
+
+def _promised(saved: SavedPoint | None, own: SavedLogState | None) -> int:
+    """The offset up to which the log is known to have been on stable storage."""
+    if saved is not None and own is not None and saved.rewrites == own.rewrites:
+        return saved.point.offset
+    return 0
+
+
+def _require_end(directory: str, end: int, promised: int) -> None:
+    if end < promised:
+        raise TailraceError(
+            ErrorCode.STORAGE_CORRUPT,
+            f"{directory} ends at offset {end}, but everything up to {promised} had been synced: segments "
+            "are missing or were cut. The replica must be fetched again from another one.",
+        )
+
+
+def _start_empty(
+    opening: Opening,
+    directory: str,
+    found: Found,
+    log_start: int,
+    config: TopicConfig,
+    own: SavedLogState | None,
+) -> None:
+    """Replace whatever is there by an empty log; a crash on the way is made good by doing it again."""
+    found.epochs = EpochHistory()
+    rewrites = own.rewrites if own is not None else 0
+    begun = SavedLogState(found.epochs, (), rewrites, 0, config.flush, log_start)
+    write_log_state(opening.files, directory, begun.to_json())
+    remove_segments(opening, found.segments)
+    for at in found.snapshots:
+        opening.files.remove(f"{directory}/{offset_name(at)}{PRODUCERS_SUFFIX}")
+    segment = _first_segment(opening, directory, log_start, config)
+    found.segments, found.snapshots = [segment], []
+    done = begun._replace(segments=saved_segments(found.segments))
+    write_log_state(opening.files, directory, done.to_json())
 
 
 # Finding.
@@ -141,7 +206,7 @@ def _list_segments(
             to_remove.append(f"{directory}/{name}")
     bases = sorted(sizes)
     known = {segment.base_offset: segment for segment in own.segments} if own is not None else {}
-    nothing = SavedSegment(-1, -1, 0, None)
+    nothing = SavedSegment(-1, CONTENT_UNKNOWN, -1, 0, None, None)
     segments = [
         Segment(
             files=opening.files,
@@ -153,7 +218,8 @@ def _list_segments(
             index_interval=config.index_interval_bytes,
             expected_aborted=known.get(base, nothing).aborted,
             largest_timestamp=known.get(base, nothing).largest_timestamp if base != bases[-1] else None,
-            content_end=end if (end := known.get(base, nothing).content_end) >= 0 else None,
+            first_timestamp=known.get(base, nothing).first_timestamp if base != bases[-1] else None,
+            content_end=known.get(base, nothing).content_end,
         )
         for base, following in zip(bases, [*bases[1:], *bases[-1:]], strict=True)
     ]
@@ -179,6 +245,15 @@ def _require_segments(directory: str, found: Found, own: SavedLogState, config: 
         )
 
 
+def _require_sizes(found: Found, own: SavedLogState) -> None:
+    """Raise STORAGE_CORRUPT for a closed segment that has become shorter: it was synced at its full size."""
+    known = {segment.base_offset: segment.size for segment in own.segments}
+    for segment in found.segments[:-1]:
+        size = known.get(segment.base_offset, -1)
+        if segment.size < size:
+            raise segment.damaged(segment.size, f"the file ends here, and should have {size} bytes")
+
+
 def _first_segment(opening: Opening, directory: str, base: int, config: TopicConfig) -> Segment:
     segment = Segment(
         files=opening.files,
@@ -194,6 +269,14 @@ def _first_segment(opening: Opening, directory: str, base: int, config: TopicCon
         pass
     opening.files.sync_dir(directory)
     return segment
+
+
+def _cleaned_to(saved: SavedPoint | None, own: SavedLogState | None, end: int) -> int:
+    """Never beyond a cut: what was written again there has not been part of a cleaning."""
+    if saved is None:
+        return 0
+    cut = None if own is None or own.rewrites == saved.rewrites else own.lowered_to
+    return min(saved.cleaned_to, end, end if cut is None else cut)
 
 
 def _usable_point(
@@ -237,6 +320,7 @@ def _recover(
     found: Found,
     point: RecoveryPoint | None,
     own: SavedLogState | None,
+    promised: int,
 ) -> Callable[[], ProducerStates]:
     """Scan from the recovery point on, cut a torn end, and rebuild what is derived from the batches."""
     if point is None or own is None:
@@ -244,18 +328,19 @@ def _recover(
         point = RecoveryPoint(first.base_offset, first.base_offset, 0)
         found.epochs = EpochHistory()
     else:
-        found.epochs = own.epochs
+        found.epochs = own.epochs.copy()
         found.epochs.truncate_end(point.offset)
     number = next(i for i, segment in enumerate(found.segments) if segment.base_offset == point.base)
     states = _producers_before(opening, directory, found, number, point, identity.log_start_offset)
-    scanner = Scanner(opening, found, states, config, identity)
+    scanner = Scanner(opening, found, states, config, identity, own, promised)
     scanner.run(number, point)
     end = found.segments[-1].next_offset
     for at in [at for at in found.snapshots if at > end]:
         opening.files.remove(f"{directory}/{offset_name(at)}{PRODUCERS_SUFFIX}")
     found.snapshots = [at for at in found.snapshots if at <= end]
     rewrites, lowered_to = (own.rewrites, own.lowered_to) if own is not None else (0, None)
-    state = SavedLogState(found.epochs, saved_segments(found.segments), rewrites, lowered_to)
+    segments = saved_segments(found.segments)
+    state = SavedLogState(found.epochs, segments, rewrites, lowered_to, config.flush, end)
     write_log_state(opening.files, directory, state.to_json())
     return lambda: states
 

@@ -23,7 +23,15 @@ from tailrace.cluster.storage.derived import rebuild_aborted, snapshots_in
 from tailrace.cluster.storage.files import Files, write_atomic
 from tailrace.cluster.storage.handles import HandleCache
 from tailrace.cluster.storage.logfiles import RecoveryPoint
-from tailrace.cluster.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TXN_INDEX_SUFFIX, Place, Segment
+from tailrace.cluster.storage.logstate import SavedLogState
+from tailrace.cluster.storage.segment import (
+    CONTENT_OF_ACTIVE,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    Place,
+    Segment,
+)
 
 SCAN_BYTES = 4 << 20
 
@@ -76,12 +84,17 @@ class Scanner:
         states: ProducerStates,
         config: TopicConfig,
         identity: Identity,
+        own: SavedLogState | None,
+        promised: int,
     ) -> None:
         self._opening = opening
         self._found = found
         self._states = states
         self._config = config
         self._log_start = identity.log_start_offset
+        self._promised = promised
+        known = own.epochs.entries() if own is not None else []
+        self._epoch_starts = {entry.epoch: entry.start_offset for entry in known}
         partition = identity.topic_partition.partition
         self._marks = SyncMarks(opening.secret, identity.topic_id, partition)
 
@@ -122,12 +135,16 @@ class Scanner:
         The state file knows where the records ended. Without it, only a system that loses unsynced writes
         can have lost them: under flush=commit a segment is synced before the next one is begun.
         """
-        known, end, base = segment.content_end, segment.next_offset, following.base_offset
+        end, base = segment.next_offset, following.base_offset
         if end == base:
             return None
-        may_be = (
-            end >= known if known is not None else self._config.flush == "commit" or self._config.compacted
-        )
+        synced = self._config.flush == "commit"
+        if segment.content_end >= 0:
+            may_be = end >= segment.content_end
+        elif segment.content_end == CONTENT_OF_ACTIVE:
+            may_be = synced
+        else:
+            may_be = synced or self._config.compacted
         if not may_be:
             return f"it ends at {end}, the next segment begins at {base}"
         segment.content_end, segment.next_offset = end, base
@@ -179,16 +196,26 @@ class Scanner:
 
     def _take(self, segment: Segment, header: BatchHeader, window: bytes, at: int) -> None:
         markers = decode_markers(Batch(window, header, at)) if header.is_control else ()
-        self._found.epochs.assign(header.leader_epoch, header.base_offset)
+        if header.leader_epoch > self._found.epochs.latest:
+            self._found.epochs.assign(header.leader_epoch, self._epoch_start(segment, header))
         segment.add(header, base_offset=header.base_offset, timestamp=header.largest_timestamp)
         segment.written = segment.size
         for aborted in self._states.apply(header, now_ms=self._opening.now_ms, markers=markers):
             segment.aborted.append(aborted)
 
+    def _epoch_start(self, segment: Segment, header: BatchHeader) -> int:
+        """Where an epoch began: cleaning may have removed its first batches, but the state remembers."""
+        known = self._epoch_starts.get(header.leader_epoch, -1)
+        return known if segment.next_offset <= known <= header.base_offset else header.base_offset
+
     def _require_torn(self, number: int, file_size: int, broken: Place, problem: str) -> None:
         """Raise STORAGE_CORRUPT unless the broken place can only be a write that nobody was promised."""
         segments = self._found.segments
         segment = segments[number]
+        if broken.offset < self._promised:
+            raise segment.damaged(
+                broken.position, f"{problem}, and everything up to offset {self._promised} had been synced"
+            )
         if number + 1 < len(segments) and self._config.flush == "commit":
             raise segment.damaged(
                 broken.position, f"{problem}, and the next segment shows that this one was synced whole"

@@ -26,7 +26,7 @@ from tailrace.cluster.common.types import NO_TIMESTAMP, Bytes
 from tailrace.cluster.storage.core.aborted import AbortedIndex, decode_aborted
 from tailrace.cluster.storage.core.index import SparseIndex, decode_index
 from tailrace.cluster.storage.core.retention import SegmentFacts
-from tailrace.cluster.storage.files import File, Files
+from tailrace.cluster.storage.files import File, Files, storage_error
 from tailrace.cluster.storage.handles import HandleCache
 
 LOG_SUFFIX = ".log"
@@ -34,6 +34,11 @@ INDEX_SUFFIX = ".index"
 TXN_INDEX_SUFFIX = ".txnindex"
 PRODUCERS_SUFFIX = ".producers"
 DELETED_SUFFIX = ".deleted"
+
+# What a saved state says of a segment instead of where its records end: it was still growing then, or it
+# was cleaned, or cut and closed since.
+CONTENT_OF_ACTIVE = -1
+CONTENT_UNKNOWN = -2
 
 WALK_BYTES = 16 * 1024
 _RECENT_POSITIONS = 64
@@ -81,6 +86,7 @@ class Segment:
         "persisted_entries",
         "pinned",
         "records_end",
+        "reserved",
         "size",
         "written",
     )
@@ -101,7 +107,7 @@ class Segment:
         first_timestamp: int | None = None,
         created_ms: int | None = None,
         expected_aborted: int = 0,
-        content_end: int | None = None,
+        content_end: int = CONTENT_UNKNOWN,
         fresh: bool = False,
     ) -> None:
         self._files = files
@@ -119,8 +125,10 @@ class Segment:
         self._expected_aborted = expected_aborted
         self._largest_timestamp = NO_TIMESTAMP if fresh else largest_timestamp
         self.created_ms = created_ms
-        # Where the records of a closed segment end, if that is known; `next_offset` can lie beyond a gap.
+        # Where the records of a closed segment end (or a CONTENT_...); `next_offset` can lie beyond a gap.
         self.content_end = content_end
+        # Its file may be longer than `size`: disk space was reserved for it.
+        self.reserved = False
         # The same while it grows; unknown after a cut, which may have ended in a gap.
         self.records_end: int | None = None
         self._first_timestamp = first_timestamp
@@ -156,19 +164,24 @@ class Segment:
         return self._largest_timestamp
 
     @property
+    def known_first_timestamp(self) -> int | None:
+        return self._first_timestamp
+
+    @property
     def first_timestamp(self) -> int | None:
         if self._first_timestamp is None and self.size:
             header, _ = next(self.headers(Place(self.base_offset, 0)))
             self._first_timestamp = header.largest_timestamp
         return self._first_timestamp
 
-    def facts(self) -> SegmentFacts:
+    def facts(self, *, known_only: bool = False) -> SegmentFacts:
+        """`known_only` leaves the first timestamp out where the file would have to be read for it."""
         return SegmentFacts(
             base_offset=self.base_offset,
             next_offset=self.next_offset,
             size=self.size,
             largest_timestamp=self.largest_timestamp,
-            first_timestamp=self.first_timestamp,
+            first_timestamp=self._first_timestamp if known_only else self.first_timestamp,
             created_ms=self.created_ms,
         )
 
@@ -223,7 +236,7 @@ class Segment:
         self._recent = {offset: at for offset, at in self._recent.items() if offset < place.offset}
         self._note_indexed(self.index)
         self._largest_timestamp = None
-        self.content_end = self.records_end = None
+        self.content_end, self.records_end = CONTENT_UNKNOWN, None
         if place.position == 0:
             self._first_timestamp = None
 
@@ -236,6 +249,13 @@ class Segment:
             self._note_indexed(self._index)
         return self._index
 
+    def _read_derived(self, path: str) -> bytes:
+        """An index file that is missing or cannot be read is rebuilt like a damaged one."""
+        try:
+            return self._files.read(path)
+        except OSError:
+            return b""
+
     def _note_indexed(self, index: SparseIndex) -> None:
         last = index.last
         self.indexed_position = last.position if last is not None else -self.index_interval
@@ -244,7 +264,7 @@ class Segment:
     def aborted(self) -> AbortedIndex:
         if self._aborted is None:
             path = self.sibling(TXN_INDEX_SUFFIX)
-            data = self._files.read(path) if self._files.exists(path) else b""
+            data = self._read_derived(path)
             aborted, valid = decode_aborted(data)
             if len(aborted) < self._expected_aborted:
                 raise self._incomplete_aborted()
@@ -276,7 +296,7 @@ class Segment:
 
     def _load_index(self) -> tuple[SparseIndex, int]:
         path = self.sibling(INDEX_SUFFIX)
-        data = self._files.read(path) if self._files.exists(path) else b""
+        data = self._read_derived(path)
         index, valid = decode_index(data, self.base_offset, self.size)
         # Frames behind a damaged one would not be read: then the file is written anew.
         persisted = len(index) if valid == len(data) else 0
@@ -328,12 +348,15 @@ class Segment:
 
     def _read_file(self, position: int, end: int) -> bytes:
         size = end - position
-        file = self.pinned or self._handles.acquire(self.path)
         try:
-            data = file.pread(size, position)
-        finally:
-            if file is not self.pinned:
-                self._handles.release(file)
+            file = self.pinned or self._handles.acquire(self.path)
+            try:
+                data = file.pread(size, position)
+            finally:
+                if file is not self.pinned:
+                    self._handles.release(file)
+        except OSError as error:
+            raise storage_error("reading a segment", error, self.path) from error
         if len(data) != size:
             raise self.damaged(position, f"{size} bytes expected, the file has {len(data)}")
         return data

@@ -68,7 +68,7 @@ def _facts(log: Log, look: int) -> list[SegmentFacts]:
     The timestamps of old segments are in their index files, which need not all be read to see that the
     first ones may stay.
     """
-    facts = [segment.facts() for segment in log.segments[:look]]
+    facts = [segment.facts(known_only=True) for segment in log.segments[:look]]
     facts += [
         SegmentFacts(segment.base_offset, segment.next_offset, segment.size, _UNKNOWN_YET)
         for segment in log.segments[look:]
@@ -162,10 +162,11 @@ def _install_one(log: Log, cleaned: CleanedSegment) -> None:
     new.persisted_aborted = len(cleaned.aborted)
     cleaned_path = new.path + CLEANED_SUFFIX
     new.pin(cleaned_path)
+    # From the old recovery point on: the new one will lie beyond segments that are not synced yet.
+    dirty = log.files.paths_since_recovery_point(log.segments)
     log.segments[first : last + 1] = [new]
     log.bases[first : last + 1] = [facts.base_offset]
     log.files.leave_rewritten(facts.next_offset)
-    dirty = log.files.paths_since_recovery_point([*old, *log.segments])
     stale = [
         segment.sibling(suffix) for segment in old for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TXN_INDEX_SUFFIX)
     ]

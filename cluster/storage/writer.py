@@ -211,8 +211,8 @@ class DirectoryWriter:
 
     def _release_journal(self) -> None:
         """Sync, beside further commits, the segments that a full journal file covers."""
-        due = self._journal.to_release()
-        if due is None or self.releasing:
+        due = None if self.releasing else self._journal.to_release()
+        if due is None:
             return
         self.releasing = True
         generation, paths = due

@@ -53,7 +53,9 @@ def check_consistent(log: Log, where: str) -> None:
         aborted += states.apply(header, now_ms=0, markers=markers)
     epochs.truncate_start(log.log_start_offset)
     # Without batches only the log's own memory tells which epochs came before.
-    assert not len(epochs) or log.epochs.entries() == epochs.entries(), f"{where}: epochs {log.epochs} are not {epochs}"
+    assert not len(epochs) or log.epochs.entries() == epochs.entries(), (
+        f"{where}: {log.epochs} is not {epochs}"
+    )
     if log.log_start_offset == log.segments[0].base_offset == 0:
         assert _described(log.producers) == _described(states), f"{where}: producers differ"
         found = log.aborted_transactions(0, log.end_offset)

@@ -252,7 +252,12 @@ class History:
         offset = self.rng.randint(max(log.high_watermark, log.log_start_offset), log.end_offset)
         probe = log.end_offset
         done: list[Callable[[], None]] = []
-        end = log.truncate_to(offset, now_ms=self.current.now_ms, done=lambda: [call() for call in done] and None)
+
+        def durable() -> None:
+            for call in done:
+                call()
+
+        end = log.truncate_to(offset, now_ms=self.current.now_ms, done=durable)
         if end < probe:
             done.append(books.truncated(end))
         self._forget_producers(log)

@@ -10,7 +10,9 @@ Invariants:
   first one of an epoch has sequence 0.
 - At most one transaction of a producer is open, and transactions open in the order of their first offsets.
 - Every transaction has a producer epoch of its own (the coordinator bumps it each time, KIP-890), so a marker
-  with a producer epoch that has ended a transaction already never ends another one.
+  with a producer epoch that has ended a transaction already never ends another one. Markers are to carry the
+  bumped epoch, that of the next transaction: a late batch of the one they ended is then of an older epoch,
+  and refused.
 
 After a truncation the states cannot be wound back: the log decodes a snapshot and applies what follows it.
 """

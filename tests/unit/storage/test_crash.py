@@ -28,7 +28,8 @@ def cut_power(seed: int, length: int, step: int, *, kill: bool = False, topic: T
     history = History(files, seed, steps=length, topic=topic)
     with contextlib.suppress(PowerLost):
         history.run()
-    survivors = [files.kill()] if kill else [files.crash(Random(f"{seed}/{step}/{draw}")) for draw in range(2)]
+    draws = [Random(f"{seed}/{step}/{draw}") for draw in range(2)]
+    survivors = [files.kill()] if kill else [files.crash(draw) for draw in draws]
     if topic.flush == "os" and not kill:
         for books in history.books.values():
             books.promise_nothing()

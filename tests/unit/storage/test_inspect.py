@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tailrace.cluster.common.batch import leader_part
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
-from tailrace.cluster.storage.files import Files
 from tailrace.cluster.storage.core.marks import SyncMarks
+from tailrace.cluster.storage.files import Files
 from tailrace.cluster.storage.inspect import (
     WINDOW_BYTES,
     Damage,
