@@ -17,7 +17,7 @@ export PYTHON
 help: ## say what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-run: $(READY) ## write, read and recover a log on this machine
+run: $(READY) ## write and read a log on this machine, and account for every record
 	$(BIN)/python examples/local_log.py
 
 test: lint ## everything that must pass: lint, then the tests

@@ -1,7 +1,7 @@
 """Tailrace: a distributed, replicated, partitioned commit log for Python and Spark.
 
-Importing this package imports none of its parts: names are resolved when they are first used
-(PEP 562), so that a Spark worker or a small tool pays only for what it touches.
+Importing this package imports none of its parts, so that a Spark worker or a small tool pays only for what
+it touches.
 """
 
 from __future__ import annotations

@@ -192,6 +192,7 @@ class Log:
         return reading.read(self, offset, max_bytes=max_bytes, end_offset=end_offset)
 
     def batches(self, offset: int | None = None, end_offset: int | None = None) -> Iterator[Batch]:
+        self.check_online()
         start = self.log_start_offset if offset is None else offset
         return reading.batches(self, start, end_offset=self.end_offset if end_offset is None else end_offset)
 

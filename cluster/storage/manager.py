@@ -12,6 +12,7 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.common.names import check_topic_partition
 from tailrace.cluster.common.storage_config import StorageConfig
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
@@ -151,7 +152,11 @@ class LogManager:
         start_offset: int = 0,
     ) -> Log:
         """A new log in the directory that has the fewest."""
-        if self.get(topic_partition) is not None or topic_partition in self.corrupt:
+        check_topic_partition(topic_partition)
+        damage = self.corrupt.get(topic_partition)
+        if damage is not None:
+            raise damage
+        if self.get(topic_partition) is not None:
             raise TailraceError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{topic_partition} has a log here already")
         online = [directory for directory in self.directories if directory.failure is None]
         if not online:
@@ -247,6 +252,9 @@ class LogManager:
 
     def close(self, done: Job) -> None:
         """Shut every directory down cleanly, then call `done`."""
+        if not self.directories:
+            done()
+            return
         left = len(self.directories)
 
         def one_closed() -> None:

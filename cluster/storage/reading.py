@@ -61,7 +61,8 @@ def read(log: Log, offset: int, *, max_bytes: int, end_offset: int) -> ReadResul
             data = segment.read(start.position, end.position)
             if int.from_bytes(data[:8], "little") != start.offset:
                 raise segment.damaged(start.position, f"no batch with offset {start.offset} is there")
-            return ReadResult(data, end.offset)
+            # Where `end_offset` lies in a gap, the next batch begins beyond it.
+            return ReadResult(data, min(end.offset, end_offset))
         if limit.position < segment.size or segment is log.active:
             break  # The batch that holds `offset` reaches beyond `end_offset`.
         offset = log.bases[number + 1]  # Cleaning left nothing at the end of this segment.

@@ -93,6 +93,7 @@ class Scanner:
         self._config = config
         self._log_start = identity.log_start_offset
         self._promised = promised
+        self._last_end = 0
         known = own.epochs.entries() if own is not None else []
         self._epoch_starts = {entry.epoch: entry.start_offset for entry in known}
         partition = identity.topic_partition.partition
@@ -197,16 +198,17 @@ class Scanner:
     def _take(self, segment: Segment, header: BatchHeader, window: bytes, at: int) -> None:
         markers = decode_markers(Batch(window, header, at)) if header.is_control else ()
         if header.leader_epoch > self._found.epochs.latest:
-            self._found.epochs.assign(header.leader_epoch, self._epoch_start(segment, header))
+            self._found.epochs.assign(header.leader_epoch, self._epoch_start(header))
         segment.add(header, base_offset=header.base_offset, timestamp=header.largest_timestamp)
         segment.written = segment.size
+        self._last_end = header.next_offset
         for aborted in self._states.apply(header, now_ms=self._opening.now_ms, markers=markers):
             segment.aborted.append(aborted)
 
-    def _epoch_start(self, segment: Segment, header: BatchHeader) -> int:
+    def _epoch_start(self, header: BatchHeader) -> int:
         """Where an epoch began: cleaning may have removed its first batches, but the state remembers."""
         known = self._epoch_starts.get(header.leader_epoch, -1)
-        return known if segment.next_offset <= known <= header.base_offset else header.base_offset
+        return known if self._last_end <= known <= header.base_offset else header.base_offset
 
     def _require_torn(self, number: int, file_size: int, broken: Place, problem: str) -> None:
         """Raise STORAGE_CORRUPT unless the broken place can only be a write that nobody was promised."""

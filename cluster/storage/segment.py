@@ -129,7 +129,7 @@ class Segment:
         self.content_end = content_end
         # Its file may be longer than `size`: disk space was reserved for it.
         self.reserved = False
-        # The same while it grows; unknown after a cut, which may have ended in a gap.
+        # The same while it grows; None while it is empty or not known.
         self.records_end: int | None = None
         self._first_timestamp = first_timestamp
         last = index.last if index is not None else None
@@ -222,6 +222,7 @@ class Segment:
 
     def cut(self, place: Place) -> None:
         """Forget everything from `place` on. The file follows by an ordered call of the log's."""
+        records_end = self._end_of_records(place)
         self.index.truncate(place.offset)
         self.aborted.truncate(place.offset)
         self.size = place.position
@@ -236,9 +237,18 @@ class Segment:
         self._recent = {offset: at for offset, at in self._recent.items() if offset < place.offset}
         self._note_indexed(self.index)
         self._largest_timestamp = None
-        self.content_end, self.records_end = CONTENT_UNKNOWN, None
+        self.content_end, self.records_end = CONTENT_UNKNOWN, records_end
         if place.position == 0:
             self._first_timestamp = None
+
+    def _end_of_records(self, place: Place) -> int | None:
+        """Where the last batch before `place` ends, which may be before its offset: in a gap."""
+        floor = self.index.floor_position(place.position - 1)
+        end = None
+        if place.position:
+            for header, _ in self.headers(Place(*floor) if floor else Place(0, 0), place.position):
+                end = header.next_offset
+        return end
 
     # Indexes.
 

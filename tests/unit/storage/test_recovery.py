@@ -253,7 +253,7 @@ def test_corrupt_log_is_replaced_by_an_empty_one_when_asked() -> None:
     disk.flip_bit(engine.log().active.path, 20)
     engine = next_life(engine, disk)
     assert engine.manager.get(ORDERS) is None
-    with pytest.raises(TailraceError, match="TOPIC_ALREADY_EXISTS"):
+    with pytest.raises(TailraceError, match="STORAGE_CORRUPT"):
         engine.log()
     log = engine.manager.replace_corrupt(ORDERS, TOPIC_ID, now_ms=START_MS)
     assert engine.manager.corrupt == {}
