@@ -14,9 +14,10 @@ from tailrace.cluster.common.storage_config import StorageConfig
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
 from tailrace.cluster.runtime.blocking import InlineBlocking
+from tailrace.cluster.storage.appending import Appended
 from tailrace.cluster.storage.cleaner_files import Throttle
 from tailrace.cluster.storage.files import Files
-from tailrace.cluster.storage.log import Appended, Log
+from tailrace.cluster.storage.log import Log
 from tailrace.cluster.storage.manager import LogManager, OpenReport
 from tests.support.fault_files import FaultFiles
 
