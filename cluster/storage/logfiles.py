@@ -28,6 +28,7 @@ from tailrace.cluster.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TXN_INDEX_SUFFIX,
+    Place,
     Segment,
 )
 from tailrace.cluster.storage.statefile import write_state
@@ -103,7 +104,10 @@ class LogFiles:
             if log.segments:
                 log.segments[-1].next_offset = base
         else:
-            old.content_end = CONTENT_UNKNOWN if old.records_end is None else old.records_end
+            end = old.records_end
+            if end is None:  # Nothing was added since it was opened or cut.
+                end = old.end_of_records(Place(old.next_offset, old.size))
+            old.content_end = CONTENT_UNKNOWN if end is None else end
             old.next_offset = base
         log.segments.append(new)
         log.bases.append(base)

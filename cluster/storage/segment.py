@@ -222,7 +222,7 @@ class Segment:
 
     def cut(self, place: Place) -> None:
         """Forget everything from `place` on. The file follows by an ordered call of the log's."""
-        records_end = self._end_of_records(place)
+        records_end = self.end_of_records(place)
         self.index.truncate(place.offset)
         self.aborted.truncate(place.offset)
         self.size = place.position
@@ -241,7 +241,7 @@ class Segment:
         if place.position == 0:
             self._first_timestamp = None
 
-    def _end_of_records(self, place: Place) -> int | None:
+    def end_of_records(self, place: Place) -> int | None:
         """Where the last batch before `place` ends, which may be before its offset: in a gap."""
         floor = self.index.floor_position(place.position - 1)
         end = None
