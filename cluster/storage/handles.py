@@ -183,15 +183,6 @@ class HandleCache:
             surplus = self._move(old, new)
         _close(surplus)
 
-    def rename_tree(self, old: str, new: str) -> None:
-        """Follow a directory that was renamed."""
-        with self._lock:
-            self._changes += 1
-            surplus = []
-            for path in self._below(old):
-                surplus += self._move(path, new + path[len(old) :])
-        _close(surplus)
-
     def close_all(self) -> None:
         """Drop every file; those borrowed are closed when they come back."""
         with self._lock:

@@ -114,6 +114,8 @@ class Log:
         self._producers: ProducerStates | None = None
         self._waiters: list[tuple[int, int, DurableCallback]] = []
         self._waiters_ever = 0
+        # Who waits for a cut or a moved log start to be durable, in the order of asking.
+        self._changes: dict[int, DurableCallback] = {}
 
     @property
     def active(self) -> Segment:
@@ -219,15 +221,19 @@ class Log:
 
     # Cutting.
 
-    def truncate_to(self, offset: int, *, now_ms: int, done: Job | None = None) -> int:
-        """Drop the batch that holds `offset` and all after it; returns the new end, `done` when durable."""
+    def truncate_to(self, offset: int, *, now_ms: int, done: DurableCallback | None = None) -> int:
+        """Drop the batch that holds `offset` and all after it; returns the new end.
+
+        Like those of `reset_to` and `delete_records`, `done` is called once the change is durable, or with
+        the error if the directory fails or the log is closed before.
+        """
         self.check_online()
         if offset >= self.end_offset:
             if self.epochs.truncate_end(offset):
                 # An epoch that began here but wrote nothing is not the leader's, and must not outlive it.
                 self.home.touched.add(self)
             if done is not None:
-                self.home.writer.queue_call(_nothing, done)
+                self.home.writer.queue_call(_nothing, self._when_changed(done))
             return self.end_offset
         if offset <= self.log_start_offset:
             return self.reset_to(self.log_start_offset, now_ms=now_ms, done=done)
@@ -242,7 +248,7 @@ class Log:
             )  # In a gap that cleaning left: the end is where it was asked.
         self.truncations += 1
         try:
-            cutting.truncate(self, segment, place, now_ms, done)
+            cutting.truncate(self, segment, place, now_ms, self._when_changed(done))
         except Exception as error:
             # Cut half: nothing has reached the files, so opening the log again starts from before.
             why = f"{self.topic_partition} could not be truncated: {error}. Restart the node to try again"
@@ -251,15 +257,15 @@ class Log:
         self.drop_waiters_beyond(self.end_offset, truncated_waiter(self))
         return self.end_offset
 
-    def reset_to(self, offset: int, *, now_ms: int, done: Job | None = None) -> int:
+    def reset_to(self, offset: int, *, now_ms: int, done: DurableCallback | None = None) -> int:
         """Drop everything and go on at `offset`: for a follower that lags behind its leader's log start."""
         self.check_online()
         self.truncations += 1
-        cutting.reset(self, offset, log_start=offset, now_ms=now_ms, done=done)
+        cutting.reset(self, offset, log_start=offset, now_ms=now_ms, done=self._when_changed(done))
         self.drop_waiters_beyond(-1, truncated_waiter(self))
         return offset
 
-    def delete_records(self, offset: int, done: Job | None = None) -> int:
+    def delete_records(self, offset: int, done: DurableCallback | None = None) -> int:
         """Move the log start up to `offset` (at most the high watermark); `done` when that is durable."""
         self.check_online()
         if not 0 <= offset <= self.high_watermark:
@@ -270,7 +276,7 @@ class Log:
             )
         self.log_start_offset = max(self.log_start_offset, offset)
         self.epochs.truncate_start(self.log_start_offset)
-        self.files.save_log_start(self.log_start_offset, done)
+        self.files.save_log_start(self.log_start_offset, self._when_changed(done))
         return self.log_start_offset
 
     # Watermarks.
@@ -320,6 +326,20 @@ class Log:
             self.synced_end = max(self.synced_end, place.offset)
         self._wake(None)
 
+    def _when_changed(self, done: DurableCallback | None) -> Job | None:
+        if done is None:
+            return None
+        self._waiters_ever += 1
+        number = self._waiters_ever
+        self._changes[number] = done
+
+        def changed() -> None:
+            waiter = self._changes.pop(number, None)
+            if waiter is not None:
+                _tell(waiter, None)
+
+        return changed
+
     def _wake(self, error: TailraceError | None) -> None:
         waiters = self._waiters
         while waiters and (error is not None or waiters[0][0] <= self.durable_end):
@@ -337,6 +357,9 @@ class Log:
         if self.failure is None:
             self.failure = error
             self._wake(error)
+            changes, self._changes = self._changes, {}
+            for waiter in changes.values():
+                _tell(waiter, error)
 
 
 def _tell(callback: DurableCallback, error: TailraceError | None) -> None:

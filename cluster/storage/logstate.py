@@ -47,7 +47,7 @@ class SavedLogState(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         return {
             "epochs": self.epochs.to_json(),
-            "segments": [list(segment) for segment in self.segments],
+            "segments": self.segments,
             "rewrites": self.rewrites,
             "lowered_to": self.lowered_to,
             "flush": self.flush,
@@ -69,19 +69,22 @@ class SavedLogState(NamedTuple):
 
 
 def saved_segments(segments: Sequence[Segment]) -> tuple[SavedSegment, ...]:
-    active = segments[-1]
-    return tuple(
-        SavedSegment(
-            segment.base_offset,
-            segment.content_end if segment is not active else CONTENT_OF_ACTIVE,
-            # A cleaned segment that is not in place yet (its handle is pinned) may still be its old self.
-            segment.size if segment is not active and segment.pinned is None else -1,
-            segment.aborted_count,
-            segment.known_largest_timestamp if segment is not active else None,
-            segment.known_first_timestamp if segment is not active else None,
-        )
-        for segment in segments
+    """Of a log with thousands of segments only a few have changed since the last call: the rest is kept."""
+    *closed, active = segments
+    growing = SavedSegment(active.base_offset, CONTENT_OF_ACTIVE, -1, active.aborted_count, None, None)
+    return (*(segment.settled or _saved_closed(segment) for segment in closed), growing)  # type: ignore[arg-type]
+
+
+def _saved_closed(segment: Segment) -> SavedSegment:
+    # A cleaned segment that is not in place yet (its handle is pinned) may still be its old self.
+    size = segment.size if segment.pinned is None else -1
+    largest, first = segment.known_largest_timestamp, segment.known_first_timestamp
+    saved = SavedSegment(
+        segment.base_offset, segment.content_end, size, segment.aborted_count, largest, first
     )
+    if size >= 0 and segment.content_end >= 0 and largest is not None and first is not None:
+        segment.settled = saved
+    return saved
 
 
 def _segment_from(base: Any, content_end: Any, size: Any, aborted: Any, *times: Any) -> SavedSegment:

@@ -87,6 +87,7 @@ class Segment:
         "pinned",
         "records_end",
         "reserved",
+        "settled",
         "size",
         "written",
     )
@@ -139,6 +140,8 @@ class Segment:
         self._recent: dict[int, int] = {}
         # While the file has not got its final name yet, reads go to this handle.
         self.pinned: File | None = None
+        # What `log-state.json` says of it, kept from when nothing of that changes any more.
+        self.settled: tuple[int | None, ...] | None = None
 
     def pin(self, path: str) -> None:
         """Read from the file that is at `path` now, whatever happens to its name."""
@@ -223,6 +226,7 @@ class Segment:
     def cut(self, place: Place) -> None:
         """Forget everything from `place` on. The file follows by an ordered call of the log's."""
         records_end = self.end_of_records(place)
+        self.settled = None
         self.index.truncate(place.offset)
         self.aborted.truncate(place.offset)
         self.size = place.position
@@ -299,6 +303,7 @@ class Segment:
         """What was in the file is given up; it is written anew with the next checkpoint."""
         self._aborted = rebuilt
         self.persisted_aborted = 0
+        self.settled = None
 
     def close(self) -> None:
         """No more batches: give back what only appending and tail reads need."""

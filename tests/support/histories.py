@@ -253,8 +253,8 @@ class History:
         probe = log.end_offset
         done: list[Callable[[], None]] = []
 
-        def durable() -> None:
-            for call in done:
+        def durable(error: TailraceError | None) -> None:
+            for call in done if error is None else ():
                 call()
 
         end = log.truncate_to(offset, now_ms=self.current.now_ms, done=durable)
@@ -285,8 +285,9 @@ class History:
         offset = self.rng.randint(log.log_start_offset, log.high_watermark)
         books.start_asked = max(books.start_asked, offset)
 
-        def done() -> None:
-            books.start_promised = max(books.start_promised, offset)
+        def done(error: TailraceError | None) -> None:
+            if error is None:
+                books.start_promised = max(books.start_promised, offset)
 
         log.delete_records(offset, done)
 

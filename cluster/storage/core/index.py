@@ -70,10 +70,6 @@ class SparseIndex:
             return None
         return IndexEntry(self.base_offset + self._offsets[-1], self._positions[-1], self._timestamps[-1])
 
-    def fits(self, offset: int, position: int) -> bool:
-        """Whether a batch there could be indexed; if not, it belongs into a new segment."""
-        return 0 <= offset - self.base_offset <= _U32_MAX and 0 <= position <= _U32_MAX
-
     def append(self, offset: int, position: int, largest_timestamp: int) -> None:
         """Adds the batch with this base offset at this position.
 

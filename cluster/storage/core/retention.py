@@ -13,8 +13,7 @@ Invariants:
   it ages from `created_ms`, because without any age it would stay for ever (and does, when that is unknown).
 - A timestamp from the future is taken at its word: its segment, and with it everything behind it, stays
   until that time has come and the retention after it has passed. Deleting on a guess would lose data;
-  `held_by_future` finds such segments so that the owner can name them, retention by size still removes
-  them, and `message.timestamp.after.max.ms` keeps them from being written.
+  retention by size still removes them, and `message.timestamp.after.max.ms` keeps them from being written.
 - A limit of -1 is no limit. A topic that is only compacted passes -1 for both limits; what lies below the
   log start offset goes all the same.
 """
@@ -162,16 +161,6 @@ def expired_active(
     ) == len(facts)
 
 
-def log_start_after(facts: Sequence[SegmentFacts], deleted: int, *, log_start: int) -> int:
-    """The log start offset once the first `deleted` segments are gone. It only grows."""
-    return max(log_start, facts[deleted - 1].next_offset) if deleted else log_start
-
-
-def held_by_future(facts: Sequence[SegmentFacts], *, now_ms: int) -> int | None:
-    """The base offset of the first segment with a timestamp beyond the clock, or None."""
-    return next((segment.base_offset for segment in facts if segment.largest_timestamp > now_ms), None)
-
-
 def is_expired(segment: SegmentFacts, *, retention_ms: int, now_ms: int) -> bool:
     """Whether all that a segment holds is older than `retention_ms`.
 
@@ -215,9 +204,7 @@ __all__ = [
     "RollReason",
     "SegmentFacts",
     "expired_active",
-    "held_by_future",
     "is_expired",
-    "log_start_after",
     "roll_ms",
     "segments_to_delete",
     "should_roll",

@@ -222,7 +222,7 @@ def test_log_is_cut_rolled_and_removed_on_a_real_disk_when_asked(tmp_path: Path)
         assert await engine.append(log, b"other") == 50
         log.advance_high_watermark(51)
         assert engine.manager.enforce_retention(START_MS) > 0
-        await engine.done(lambda ended: log.delete_records(45, ended))
+        await engine.done(lambda ended: log.delete_records(45, lambda _: ended()))
         engine.manager.tick(START_MS + 400_000)
         await engine.settle(log)
 

@@ -45,12 +45,12 @@ def filled(batches: int = 24, topic: TopicConfig = SEGMENTED) -> tuple[Engine, L
 @pytest.mark.parametrize("offset", range(0, 49, 5))
 def test_truncation_keeps_exactly_the_whole_batches_below_when_life_ends(offset: int, name: str) -> None:
     engine, log = filled()
-    done: list[bool] = []
-    end = log.truncate_to(offset, now_ms=START_MS, done=lambda: done.append(True))
+    done: list[TailraceError | None] = []
+    end = log.truncate_to(offset, now_ms=START_MS, done=done.append)
     assert end == offset // 2 * 2
     assert offsets_of(log) == list(range(end))
     engine.drain()
-    assert done == [True]
+    assert done == [None]
     check_invariants(log)
     check_consistent(log, f"truncated to {offset}")
     log = END_LIFE[name](engine).log()
@@ -182,11 +182,11 @@ def test_log_is_whole_when_it_was_cut_to_a_start_that_lies_behind_a_gap(name: st
 
 def test_truncation_does_nothing_when_offset_is_at_or_beyond_the_end() -> None:
     engine, log = filled(3)
-    done: list[bool] = []
+    done: list[TailraceError | None] = []
     for offset in (6, 7, 1000):
-        assert log.truncate_to(offset, now_ms=START_MS, done=lambda: done.append(True)) == 6
+        assert log.truncate_to(offset, now_ms=START_MS, done=done.append) == 6
     engine.drain()
-    assert done == [True] * 3
+    assert done == [None] * 3
     assert offsets_of(log) == list(range(6))
 
 
@@ -223,12 +223,12 @@ def test_reset_leaves_an_empty_log_at_the_offset_when_follower_starts_over(offse
     told = waiters()
     append(log, b"in flight", epoch=9)
     told.wait(log, log.end_offset)
-    done: list[bool] = []
-    log.reset_to(offset, now_ms=START_MS, done=lambda: done.append(True))
+    done: list[TailraceError | None] = []
+    log.reset_to(offset, now_ms=START_MS, done=done.append)
     assert told.told == [(49, ErrorCode.NOT_LEADER)]
     assert (log.log_start_offset, log.end_offset, log.durable_end) == (offset, offset, offset)
     engine.drain()
-    assert done == [True]
+    assert done == [None]
     log.append_as_follower(numbered(offset, b"new", epoch=11), now_ms=START_MS)
     engine.drain()
     log = END_LIFE[name](engine).log()
@@ -244,10 +244,10 @@ def test_reset_leaves_an_empty_log_at_the_offset_when_follower_starts_over(offse
 def test_deleted_records_stay_away_when_deletion_was_acknowledged(name: str) -> None:
     engine, log = filled()
     log.advance_high_watermark(48)
-    done: list[bool] = []
-    assert log.delete_records(13, lambda: done.append(True)) == 13
+    done: list[TailraceError | None] = []
+    assert log.delete_records(13, done.append) == 13
     engine.drain()
-    assert done == [True]
+    assert done == [None]
     log = END_LIFE[name](engine).log()
     assert log.log_start_offset == 13
     assert log.delete_records(5) == 13

@@ -12,8 +12,6 @@ from tailrace.cluster.storage.core.retention import (
     RollReason,
     SegmentFacts,
     expired_active,
-    held_by_future,
-    log_start_after,
     roll_ms,
     segments_to_delete,
     should_roll,
@@ -105,8 +103,6 @@ def test_retention_deletes_below_log_start_when_unlimited() -> None:
 def test_retention_keeps_segment_when_timestamp_is_in_future() -> None:
     facts = segments((9, NOW - 500), (9, NOW + 10**9), (9, 0), (9, NOW))
     assert count(facts, retention_ms=100) == 1
-    assert held_by_future(facts, now_ms=NOW) == 10
-    assert held_by_future(facts[:1], now_ms=NOW) is None
     # Size still removes it.
     assert count(facts, retention_bytes=10) == 2
 
@@ -122,13 +118,6 @@ def test_retention_deletes_segment_when_cleaning_left_nothing_in_it() -> None:
     facts = segments((0, -1), (9, NOW))
     assert count(facts, retention_ms=100) == 1
     assert count(facts) == 0
-
-
-def test_log_start_grows_to_first_kept_offset_when_segments_go() -> None:
-    facts = segments((9, 0), (9, 0), (9, NOW))
-    assert log_start_after(facts, 2, log_start=5) == 20
-    assert log_start_after(facts, 0, log_start=5) == 5
-    assert log_start_after(facts, 1, log_start=15) == 15
 
 
 def test_active_segment_expires_when_everything_has() -> None:

@@ -226,6 +226,29 @@ def test_directory_goes_offline_and_loses_nothing_acknowledged_when_disk_fails(n
         assert values_of(after.log(log.topic_partition))[:1] == [(0, b"safe")]
 
 
+@pytest.mark.parametrize("change", ["truncate", "reset", "delete", "nothing"])
+def test_cut_reports_the_error_when_the_directory_fails_before_it_is_durable(change: str) -> None:
+    engine = Engine()
+    log = logs_of(engine, 1)[0]
+    append(log, b"one")
+    append(log, b"two")
+    engine.drain()
+    log.advance_high_watermark(1)
+    fault_files(engine).fail(errno.EIO, on("datasync", ""))
+    append(log, b"doomed")
+    told: list[TailraceError | None] = []
+    changes = {
+        "truncate": lambda: log.truncate_to(1, now_ms=START_MS, done=told.append),
+        "reset": lambda: log.reset_to(9, now_ms=START_MS, done=told.append),
+        "delete": lambda: log.delete_records(1, told.append),
+        "nothing": lambda: log.truncate_to(3, now_ms=START_MS, done=told.append),
+    }
+    changes[change]()
+    assert not told
+    engine.drain()
+    assert [error.code for error in told if error is not None] == [ErrorCode.STORAGE_ERROR]
+
+
 def test_file_is_not_trusted_again_when_a_sync_failed_once() -> None:
     """The kernel forgets a failed page: a second sync says yes and has saved nothing."""
     engine = Engine(config=StorageConfig(log_dir="/data", journal_max_append_bytes=0))
