@@ -1,0 +1,109 @@
+"""An image as records: what a snapshot holds, and what two nodes compare.
+
+`image_from_records(records_of(image))` gives an equal image. The order is fixed, so equal images give equal
+records, byte for byte, whatever way they came about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from uuid import UUID
+
+from tailrace.cluster.common.image import (
+    NO_LEADER,
+    BrokerImage,
+    ClusterImage,
+    EndpointImage,
+    FeatureSupport,
+    PartitionImage,
+)
+from tailrace.v1 import metadata_pb2 as pb
+
+
+def records_of(image: ClusterImage) -> Iterator[pb.MetadataRecord]:
+    record = pb.MetadataRecord
+    if image.cluster_id:
+        yield record(cluster_created=pb.ClusterCreated(cluster_id=image.cluster_id))
+    for name, level in sorted(image.features.items()):
+        yield record(feature_level=pb.FeatureLevel(name=name, level=level))
+    for _, controller in sorted(image.controllers.items()):
+        yield record(
+            controller_registered=pb.ControllerRegistered(
+                node_id=controller.node_id,
+                incarnation=controller.incarnation.bytes,
+                endpoints=endpoint_records(controller.endpoints),
+                features=feature_records(controller.features),
+            )
+        )
+    for _, broker in sorted(image.brokers.items()):
+        yield record(broker_registered=broker_record(broker))
+    if image.next_broker_epoch > 1:
+        yield record(broker_epochs_used=pb.BrokerEpochsUsed(next_broker_epoch=image.next_broker_epoch))
+    for _, topic_id in sorted(image.topic_ids.items()):
+        topic = image.topics[topic_id]
+        yield record(topic_created=pb.TopicCreated(topic_id=topic_id.bytes, name=topic.name))
+        for number, partition in enumerate(topic.partitions):
+            yield record(partition=partition_record(topic_id, number, partition))
+    for (kind, name), values in sorted(image.configs.items()):
+        for key, value in sorted(values.items()):
+            yield record(config=pb.ConfigRecord(type=kind, name=name, key=key, value=value))
+    if image.next_producer_id:
+        yield record(producer_ids_reserved=pb.ProducerIdsReserved(next_producer_id=image.next_producer_id))
+    for request_id, response in image.requests.items():
+        yield record(request_done=pb.RequestDone(request_id=request_id, response=response))
+
+
+def digest_of(image: ClusterImage) -> str:
+    """Equal on two nodes exactly when their images are."""
+    digest = hashlib.sha256(f"{image.version}/{image.controller_epoch}".encode())
+    for record in records_of(image):
+        digest.update(record.SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def partition_record(topic_id: UUID, number: int, partition: PartitionImage) -> pb.PartitionRecord:
+    known = partition.last_known_leader
+    return pb.PartitionRecord(
+        topic_id=topic_id.bytes,
+        partition=number,
+        replicas=partition.replicas,
+        isr=partition.isr,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        elr=partition.elr,
+        last_known_leader=() if known == NO_LEADER else (known,),
+        adding=partition.adding,
+        removing=partition.removing,
+        recovering=partition.recovering,
+        directories=[one.bytes for one in partition.directories],
+    )
+
+
+def broker_record(broker: BrokerImage) -> pb.BrokerRegistered:
+    return pb.BrokerRegistered(
+        broker_id=broker.broker_id,
+        incarnation=broker.incarnation.bytes,
+        broker_epoch=broker.epoch,
+        endpoints=endpoint_records(broker.endpoints),
+        rack=broker.rack,
+        host=broker.host,
+        log_dirs=[pb.LogDir(id=one.directory_id.bytes, online=one.online) for one in broker.log_dirs],
+        features=feature_records(broker.features),
+        fenced=broker.fenced,
+        shutting_down=broker.shutting_down,
+    )
+
+
+def endpoint_records(endpoints: Iterable[EndpointImage]) -> list[pb.Endpoint]:
+    return [
+        pb.Endpoint(listener=one.listener, host=one.host, port=one.port, tls=one.tls) for one in endpoints
+    ]
+
+
+def feature_records(features: Mapping[str, FeatureSupport]) -> list[pb.FeatureRange]:
+    return [
+        pb.FeatureRange(name=name, min_level=support.min_level, max_level=support.max_level)
+        for name, support in sorted(features.items())
+    ]
