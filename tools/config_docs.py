@@ -42,7 +42,8 @@ commas. A setting that is unknown, has a wrong value, or does not fit another on
 message names every such setting, where it came from, and, for an unknown one, the nearest that is known.
 
 In the tables, *live* means that the value is meant to change while a node runs (the command for that comes
-with the network server); the others need a restart.
+with the network server); the others need a restart. *Takes effect with the broker* (or another part) means
+that this version has nothing which reads the value: it is checked, and changes nothing yet.
 """
 
 
@@ -55,7 +56,9 @@ def table(settings: tuple[Setting, ...], *, topic: bool) -> list[str]:
         else:
             closing = "live" if one.runtime else "restart"
         also = "".join(f" Also `{alias}`." for alias in one.aliases)
-        lines.append(f"| `{one.name}` | {one.doc}{also} | {_default(one)} | {one.kind.range()} | {closing} |")
+        waits = f" *Accepted and validated; takes effect with {one.waits_for}.*" if one.waits_for else ""
+        meaning = f"{one.doc}{also}{waits}"
+        lines.append(f"| `{one.name}` | {meaning} | {_default(one)} | {one.kind.range()} | {closing} |")
     return lines
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tailrace.clients.cli.output import Event, Format, format_bytes
 from tailrace.cluster.common.codecs import Codec
 from tailrace.cluster.common.control import decode_markers
-from tailrace.cluster.common.errors import TailraceError
+from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.common.records import Batch
 from tailrace.cluster.storage.core.aborted import decode_aborted
 from tailrace.cluster.storage.core.producers import ProducerStates
@@ -37,6 +37,7 @@ from tailrace.cluster.storage.logstate import STATE_FILE, read_log_state
 from tailrace.cluster.storage.recovery import read_identity
 
 _END = 2**63 - 1
+_CORRUPT = ErrorCode.STORAGE_CORRUPT.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +92,10 @@ class _Dump:
             }
         except (FileNotFoundError, TailraceError) as error:
             yield heading | {"topic_id": None, "log_start_offset": None}
-            problem = error.args[0] if isinstance(error, TailraceError) else "partition.json is missing"
-            yield _damage(self._log, f"{path}/partition.json", None, str(problem))
+            problem, code = "partition.json is missing", ErrorCode.STORAGE_CORRUPT
+            if isinstance(error, TailraceError):
+                problem, code = str(error.args[0]), error.code
+            yield _damage(self._log, f"{path}/partition.json", None, problem, code=code)
         if self._options.epochs:
             yield from self._epochs(path)
         listing = list_partition(self._files, path)
@@ -148,7 +151,7 @@ class _Dump:
                 "size": source.size - found.position,
             }
         resumes_at = found.end if found.end < source.size else None
-        return _damage(self._log, segment.path, found.position, found.problem, resumes_at)
+        return _damage(self._log, segment.path, found.position, found.problem, resumes_at=resumes_at)
 
     def _batch(self, segment: SegmentFile, found: FoundBatch) -> Iterator[Event]:
         header = found.header
@@ -159,6 +162,7 @@ class _Dump:
         yield {
             "type": "batch",
             "log": self._log,
+            "path": segment.path,
             "base_offset": header.base_offset,
             "last_offset": header.last_offset,
             "position": found.position,
@@ -179,6 +183,7 @@ class _Dump:
             "delete_horizon": header.delete_horizon,
             "uncompressed_size": header.uncompressed_size,
             "crc_ok": found.intact,
+            "code": None if found.problem is None else _CORRUPT,
             "problem": found.problem,
         }
         if found.intact and (header.is_control or self._options.records):
@@ -186,7 +191,7 @@ class _Dump:
                 yield from self._content(Batch(found.data, header))
             except TailraceError as error:
                 problem = f"the batch cannot be decoded, though its checksum is right: {reason(error)}"
-                yield _damage(self._log, segment.path, found.position, problem)
+                yield _damage(self._log, segment.path, found.position, problem, code=error.code)
 
     def _content(self, batch: Batch) -> Iterator[Event]:
         options = self._options
@@ -242,7 +247,7 @@ class _Dump:
         except FileNotFoundError:
             return  # It is written with the first checkpoint.
         except TailraceError as error:
-            yield _damage(self._log, path, None, str(error.args[0]))
+            yield _damage(self._log, path, None, str(error.args[0]), code=error.code)
             return
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             yield _damage(self._log, path, None, f"it lacks a usable {error}")
@@ -257,19 +262,28 @@ class _Dump:
         except FileNotFoundError:
             return  # A newer one has replaced it.
         except TailraceError as error:
-            yield _damage(self._log, path, None, str(error.args[0]))
+            yield _damage(self._log, path, None, str(error.args[0]), code=error.code)
             return
         yield {"type": "snapshot", "log": self._log, "path": path, "offset": end, "count": len(states)}
         for producer in states.describe():
             yield {"type": "producer", "log": self._log, **producer._asdict()}
 
 
-def _damage(log: str, path: str, position: int | None, problem: str, resumes_at: int | None = None) -> Event:
+def _damage(
+    log: str,
+    path: str,
+    position: int | None,
+    problem: str,
+    *,
+    code: ErrorCode = ErrorCode.STORAGE_CORRUPT,
+    resumes_at: int | None = None,
+) -> Event:
     return {
         "type": "damage",
         "log": log,
         "path": path,
         "position": position,
+        "code": code.name,
         "problem": problem.removeprefix(f"{path} "),
         "resumes_at": resumes_at,
     }

@@ -2,12 +2,13 @@
 
 The commands only read. They take no lock and work on a directory that a node has open, on one that was
 closed or that a crash has left, and on damaged files. Exit codes: 0 all is well, 1 damage was found, 2 the
-command could not look.
+command could not look, 141 whoever read the output stopped reading.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from typing import Annotated
@@ -22,11 +23,13 @@ from tailrace.clients.cli.output import Event, Format, human_size, json_line, re
 from tailrace.cluster.common.errors import TailraceError
 from tailrace.cluster.storage.files import OsFiles, storage_error
 from tailrace.cluster.storage.findings import Finding, Severity, Tally
-from tailrace.cluster.storage.inspect import find
+from tailrace.cluster.storage.inspect import Kind, find
 from tailrace.cluster.storage.verify import Verification
 
 DAMAGED = 1
 UNUSABLE = 2
+UNREAD = 141
+"""What shells show for a program that SIGPIPE has ended, such as `cat` before a `head` that has enough."""
 
 # A table of more partitions than this shows only those that something was found in.
 _TABLE_ROWS = 40
@@ -89,8 +92,8 @@ def dump_command(
     files = OsFiles()
     render = json_line if as_json else text_line
     damaged = False
-    with _refusals():
-        for event in dump(files, find(files, directory), options):
+    with _endings():
+        for event in dump(files, find(files, _absolute(directory)), options):
             damaged = damaged or is_damage(event)
             sys.stdout.write(render(event) + "\n")
     if damaged:
@@ -107,14 +110,19 @@ def verify_command(
 ) -> None:
     """Check every batch, index and state file.
 
+    Of a segment file only its batches and indexes are checked; whether others are missing around it can be
+    seen in its directory.
+
     Errors are damaged or missing records. Warnings are damaged or missing files that can be rebuilt from
     the records. Notes are worth knowing and in order, such as the torn end that a crash leaves.
     """
     files = OsFiles()
-    with _refusals():
+    with _endings():
+        target = find(files, _absolute(directory))
+        unit = "segment" if target.kind is Kind.SEGMENT else "partition"
         verification = Verification(
             files,
-            find(files, directory),
+            target,
             deep=deep,
             on_finding=lambda finding: _show_finding(finding, as_json),
             on_bytes=lambda count: progress.advance(task, count),
@@ -127,24 +135,32 @@ def verify_command(
             for tally in verification.run():
                 tallies.append(tally)
                 if as_json:
-                    sys.stdout.write(json_line(_as_event("partition", tally)) + "\n")
-    total = verification.total
-    if as_json:
-        summary = _as_event("summary", total) | {"partitions": len(tallies)}
-        sys.stdout.write(json_line(summary) + "\n")
-    else:
-        _show_summary(tallies, total)
+                    sys.stdout.write(json_line(_as_event(unit, tally)) + "\n")
+        total = verification.total
+        if as_json:
+            summary = _as_event("summary", total) | {"partitions": len(target.partitions)}
+            sys.stdout.write(json_line(summary) + "\n")
+        else:
+            _show_summary(unit, tallies, total)
     if total.found[Severity.ERROR]:
         raise typer.Exit(DAMAGED)
 
 
+def _absolute(path: str) -> str:
+    """Names of logs and directories are read off the path, which `.` does not tell."""
+    return os.path.abspath(path) if path else path  # noqa: PTH100 - links stay as they are.
+
+
 @contextlib.contextmanager
-def _refusals() -> Iterator[None]:
+def _endings() -> Iterator[None]:
     """What stops a command is a message on stderr and an exit code of its own, not a stack."""
     try:
         yield
+        sys.stdout.flush()
     except BrokenPipeError:
-        raise  # Whoever read the output has gone; the command line knows what to do.
+        # What is still in the buffer would fail again, and loudly, when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(UNREAD) from None
     except TailraceError as error:
         typer.echo(f"tailrace: {error.args[0]}", err=True)
         raise typer.Exit(UNUSABLE) from None
@@ -178,9 +194,9 @@ def _show_finding(finding: Finding, as_json: bool) -> None:
 
 def _as_event(kind: str, tally: Tally) -> Event:
     event: Event = {"type": kind}
-    if kind == "partition":
+    if kind != "summary":
         event |= {
-            "log": tally.name,
+            "log" if kind == "partition" else "name": tally.name,
             "start_offset": tally.start_offset,
             "end_offset": tally.end_offset,
         }
@@ -195,13 +211,20 @@ def _as_event(kind: str, tally: Tally) -> Event:
     }
 
 
-def _show_summary(tallies: list[Tally], total: Tally) -> None:
+class _Output(Console):
+    """Leaves it to `_endings` what happens when nobody reads the output any more."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def _show_summary(unit: str, tallies: list[Tally], total: Tally) -> None:
     table = Table(box=None, pad_edge=False, show_footer=True)
     shown = tallies
     if len(tallies) > _TABLE_ROWS:
         shown = [one for one in tallies if any(one.found.values())]
-    count = f"{len(tallies)} partition{'' if len(tallies) == 1 else 's'}"
-    table.add_column("partition", footer=count, overflow="fold")
+    count = f"{len(tallies)} {unit}{'' if len(tallies) == 1 else 's'}"
+    table.add_column(unit, footer=count, overflow="fold")
     columns = {
         "segments": [str(one.segments) for one in (*shown, total)],
         "batches": [f"{one.batches:,}" for one in (*shown, total)],
@@ -214,4 +237,4 @@ def _show_summary(tallies: list[Tally], total: Tally) -> None:
         table.add_column(name, footer=cells[-1], justify="right", no_wrap=True)
     for number, one in enumerate(shown):
         table.add_row(one.name, *(cells[number] for cells in columns.values()))
-    Console(highlight=False).print(table)
+    _Output(highlight=False).print(table)

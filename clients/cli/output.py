@@ -123,7 +123,7 @@ def _batch(event: Event) -> str:
         facts.append(f"delete horizon {iso_time(event['delete_horizon'])}")
     facts.append("crc ok" if event["crc_ok"] else "crc BAD")
     if event["problem"] is not None:
-        facts.append(f"DAMAGED: {event['problem']}")
+        facts.append(_damaged(event))
     return "  " + "  ".join(facts)
 
 
@@ -145,10 +145,14 @@ def _marker(event: Event) -> str:
     )
 
 
-def _damage(event: Event) -> str:
+def _damaged(event: Event) -> str:
     where = event["path"].rpartition("/")[2]
     at = "" if event["position"] is None else f" at byte {event['position']}"
-    shown = f"  DAMAGED {where}{at}: {event['problem']}"
+    return f"DAMAGED {where}{at}: {event['code']}: {event['problem']}"
+
+
+def _damage(event: Event) -> str:
+    shown = "  " + _damaged(event)
     if event["resumes_at"] is not None:
         shown += f"; the next batch found is at byte {event['resumes_at']}"
     return shown

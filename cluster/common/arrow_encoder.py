@@ -6,6 +6,7 @@ once, from Arrow's buffers into the batch.
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tailrace.cluster.common import directory as layout
-from tailrace.cluster.common.assembly import BLOCK_LIMIT, Column, Fields, assemble, invalid, too_large
+from tailrace.cluster.common.assembly import (
+    BLOCK_LIMIT,
+    Column,
+    Fields,
+    assemble,
+    check_count,
+    check_length,
+    invalid,
+    too_large,
+)
 from tailrace.cluster.common.batch import CONTROL, MAX_RECORDS, TRANSACTIONAL
 from tailrace.cluster.common.codecs import Codec
 from tailrace.cluster.common.columns import add_timestamp_array, integer_array_column, pack_bits
@@ -46,24 +56,27 @@ def encode_arrow(
     Keys and values are binary or string of either size; timestamps one integer, an array of integers
     (milliseconds) or of Arrow timestamps; headers are list<struct<key: string, value: binary>>.
     """
+    for what, array in (("values", values), ("keys", keys), ("headers", headers)):
+        if not isinstance(array, (pa.Array, pa.ChunkedArray)) and (array is not None or what == "values"):
+            raise invalid(f"{what} are an Arrow array, not {type(array).__name__}")
     count = len(values)
-    if count > MAX_RECORDS:
-        raise too_large(
-            f"a batch holds at most {MAX_RECORDS} records, not {count}; send them in several batches"
-        )
-    for what, array in (("keys", keys), ("timestamps", timestamps), ("headers", headers)):
-        if array is not None and not isinstance(array, int) and len(array) != count:
-            raise invalid(f"there are {len(array)} {what} for {count} values; each record needs one of each")
+    check_count(count)
+    if not isinstance(timestamps, int):
+        if not isinstance(timestamps, Sized):
+            raise invalid(f"timestamps are one integer or an array of them, not {timestamps!r}")
+        check_length("timestamps", len(timestamps), count)
+    for what, array in (("keys", keys), ("headers", headers)):
+        if array is not None:
+            check_length(what, len(array), count)
     columns: list[Column] = []
     tail: list[Column] = []
     header_total = 0
     timestamp_range = _add_timestamps(columns, timestamps)
-    if count:
-        if keys is not None:
-            _add_binary(columns, tail, keys, layout.KEYS)
-        _add_binary(columns, tail, values, layout.VALUES)
-        if headers is not None:
-            header_total = _add_headers(columns, headers)
+    if keys is not None:
+        _add_binary(columns, tail, keys, layout.KEYS)
+    _add_binary(columns, tail, values, layout.VALUES)
+    if headers is not None:
+        header_total = _add_headers(columns, headers)
     fields = Fields(
         codec,
         level,
@@ -71,7 +84,7 @@ def encode_arrow(
         leader_epoch,
         append_timestamp,
         (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0),
-        max(count - 1, 0),
+        count - 1,
         producer_id,
         producer_epoch,
         base_sequence,
@@ -95,8 +108,6 @@ def _add_timestamps(columns: list[Column], timestamps: Any) -> tuple[int, int]:
     milliseconds = np.asarray(timestamps)
     if milliseconds.dtype.kind not in "iu":
         raise invalid(f"timestamps are integers or Arrow timestamps, not {milliseconds.dtype}")
-    if len(milliseconds) == 0:
-        return -1, -1
     return add_timestamp_array(columns, milliseconds.astype(np.int64, copy=False))
 
 
@@ -161,9 +172,7 @@ def _add_headers(columns: list[Column], headers: Any) -> int:
         raise invalid(f"header names are Arrow strings, not {kind.value_type[0].type}")
     if headers.null_count:
         # A record whose list is null has no headers; filled with empty lists the offsets say just that.
-        headers = (
-            pa.array([], kind).take(pa.array([], _INT64)) if not len(headers) else _without_nulls(headers)
-        )
+        headers = _without_nulls(headers)
     offsets, counts = _offsets_and_sizes(headers, np.int32)
     total = int(offsets[-1]) - int(offsets[0])
     if total == 0:

@@ -72,6 +72,21 @@ def width_of(largest: int) -> int:
     return 4 if largest < 1 << 32 else 8
 
 
+def check_count(count: int) -> None:
+    """What a producer sends has records; only the cleaner leaves batches without any."""
+    if count == 0:
+        raise invalid("a batch needs at least one record, and there are no values")
+    if count > layout.MAX_RECORDS:
+        raise too_large(
+            f"a batch holds at most {layout.MAX_RECORDS} records, not {count}; send them in several batches"
+        )
+
+
+def check_length(what: str, length: int, count: int) -> None:
+    if length != count:
+        raise invalid(f"there are {length} {what} for {count} values; each record needs one of each")
+
+
 class LengthMismatchError(Exception):
     """The pieces of a column do not have the length that their sizes say."""
 
@@ -116,8 +131,8 @@ def assemble(
         columns = _write_out(columns, count, header_total)
         fields = fields._replace(codec=Codec.NONE)
         return assemble(columns, fields, count, header_total, timestamps)
-    _check_fields(fields, count)
     try:
+        _check_fields(fields, count)
         described = _layout(len(columns)).pack(
             VERSION,
             codec | flags,
@@ -129,15 +144,26 @@ def assemble(
             uncompressed,
             *directory,
         )
-    except error as reason:
-        raise invalid(
-            f"a field of the batch does not fit its place ({reason}): timestamps {timestamps[0]} to "
-            f"{timestamps[1]}, {fields}"
-        ) from None
-    leader = leader_part(
-        size=size, base_offset=base_offset, leader_epoch=leader_epoch, append_timestamp=append_timestamp
-    )
+    except (error, TypeError) as reason:
+        raise _misfit(fields, timestamps, reason) from None
+    try:
+        leader = leader_part(
+            size=size, base_offset=base_offset, leader_epoch=leader_epoch, append_timestamp=append_timestamp
+        )
+    except TailraceError as reason:
+        raise _misfit(fields, timestamps, reason) from None
     return _join(leader, described, pieces, size)
+
+
+def _misfit(fields: Fields, timestamps: tuple[int, int], reason: Exception) -> TailraceError:
+    """Asked only when packing has failed, so that no batch pays for looking at each field."""
+    for name, field in fields._asdict().items():
+        if not hasattr(field, "__index__") and name != "level":
+            return invalid(f"{name} is {field!r}; it must be an integer")
+    return invalid(
+        f"a field of the batch does not fit its place ({reason}): timestamps {timestamps[0]} to "
+        f"{timestamps[1]}, {fields}"
+    )
 
 
 def _compress(

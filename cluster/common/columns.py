@@ -12,8 +12,9 @@ plain Python is faster than numpy's fixed cost for each call.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from itertools import chain
+from operator import index
 from struct import error, pack
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ from tailrace.cluster.common.assembly import (
     Fields,
     LengthMismatchError,
     assemble,
+    check_count,
+    check_length,
     invalid,
     too_large,
     width_of,
@@ -41,6 +44,7 @@ HeaderPairs = Sequence[tuple[str, bytes | None]]
 _SMALL: Final = 48
 _LONG: Final = 512
 _FORMATS: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_TIMESTAMPS: Final = "timestamps are integers of 64 bits: milliseconds since 1970-01-01 UTC"
 
 
 def encode_batch(
@@ -69,65 +73,73 @@ def encode_batch(
     records to compaction; without them record n has offset base_offset + n. Raises TailraceError, with
     INVALID_RECORD or RECORD_TOO_LARGE, for what no batch can hold.
     """
-    count = len(values)
-    if count > MAX_RECORDS:
-        raise too_large(
-            f"a batch holds at most {MAX_RECORDS} records, not {count}; send them in several batches"
-        )
-    columns: list[Column] = []
-    tail: list[Column] = []
-    header_total = 0
-    if isinstance(timestamps, int):
-        base_timestamp = max_timestamp = timestamps
-    else:
-        _check_length("timestamps", len(timestamps), count)
-        base_timestamp, max_timestamp = _add_timestamps(columns, timestamps, count)
-    if count:
+    try:
+        count = len(values)
+        check_count(count)
+        columns: list[Column] = []
+        tail: list[Column] = []
+        header_total = 0
+        if isinstance(timestamps, int):
+            base_timestamp = max_timestamp = timestamps
+        else:
+            check_length("timestamps", len(timestamps), count)
+            base_timestamp, max_timestamp = _add_timestamps(columns, timestamps, count)
         if keys is not None:
-            _check_length("keys", len(keys), count)
+            check_length("keys", len(keys), count)
             _add_strings(columns, tail, keys, layout.KEYS)
         _add_strings(columns, tail, values, layout.VALUES)
         if offset_deltas is not None:
-            _check_length("offset deltas", len(offset_deltas), count)
+            check_length("offset deltas", len(offset_deltas), count)
             last_offset_delta = _add_offsets(columns, offset_deltas, last_offset_delta)
         if headers is not None:
-            _check_length("headers", len(headers), count)
+            check_length("headers", len(headers), count)
             header_total = _add_headers(columns, headers)
-    fields = Fields(
-        codec,
-        level,
-        base_offset,
-        leader_epoch,
-        append_timestamp,
-        (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0),
-        max(count - 1, 0) if last_offset_delta is None else last_offset_delta,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        delete_horizon,
-    )
-    columns += tail
-    try:
+        fields = Fields(
+            codec,
+            level,
+            base_offset,
+            leader_epoch,
+            append_timestamp,
+            (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0),
+            count - 1 if last_offset_delta is None else last_offset_delta,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            delete_horizon,
+        )
+        columns += tail
         return assemble(columns, fields, count, header_total, (base_timestamp, max_timestamp))
-    except (TypeError, BufferError, LengthMismatchError):
-        # Everything has a length, but not everything that has one is bytes; only the join can tell.
-        for what, strings in (("key", keys or ()), ("value", values)):
-            if not all(map(_is_bytes, strings)):
-                raise _not_bytes(strings, what) from None
-        raise invalid("a key, value or header value has another length than it has bytes") from None
+    except (TypeError, ValueError, AttributeError, BufferError, error, LengthMismatchError) as reason:
+        # Types are looked at only now: each look at each record would cost as much as all the rest.
+        raise _wrong_input(values, keys, timestamps, headers, offset_deltas, reason) from reason
 
 
-def _check_length(what: str, length: int, count: int) -> None:
-    if length != count:
-        raise invalid(f"there are {length} {what} for {count} values; each record needs one of each")
+def _wrong_input(
+    values: object, keys: object, timestamps: object, headers: object, deltas: object, reason: Exception
+) -> TailraceError:
+    """Why the encoder could not go on, in the words of whoever called it."""
+    columns = {"values": values, "keys": keys, "headers": headers, "offset deltas": deltas}
+    for what, column in columns.items():
+        if not isinstance(column, Sized) and (column is not None or what == "values"):
+            return invalid(f"{what} are a sequence with one for each record, not {type(column).__name__}")
+    if not isinstance(timestamps, (int, Sized)):
+        return invalid(f"{_TIMESTAMPS}, one for each record or one for all, not {timestamps!r}")
+    for what, strings in (("key", keys), ("value", values)):
+        if isinstance(strings, Iterable) and not all(map(_is_bytes, strings)):
+            return _not_bytes(strings, what)
+    if isinstance(headers, Iterable):
+        header_values = [value for pairs in headers for _, value in pairs]
+        if not all(map(_is_bytes, header_values)):
+            return _not_bytes(header_values, layout.HEADER_VALUES.what)
+    if isinstance(reason, (BufferError, LengthMismatchError)):
+        return invalid("a key, value or header value has another length than it has bytes")
+    return invalid(f"the batch cannot be encoded: {reason}")
 
 
 def _add_timestamps(columns: list[Column], timestamps: Sequence[int], count: int) -> tuple[int, int]:
     try:
         if count > _SMALL:
             return add_timestamp_array(columns, np.frombuffer(_int64s(timestamps), np.int64))
-        if count == 0:
-            return -1, -1
         base = min(timestamps)
         top = max(timestamps)
         if base != top:
@@ -135,7 +147,7 @@ def _add_timestamps(columns: list[Column], timestamps: Sequence[int], count: int
             columns.append(_integers(layout.TIMESTAMP_DELTAS, deltas, top - base))
         return base, top
     except (TypeError, OverflowError, error):
-        raise invalid("timestamps are integers of 64 bits: milliseconds since 1970-01-01 UTC") from None
+        raise invalid(_TIMESTAMPS) from None
 
 
 def _int64s(timestamps: Any) -> Any:
@@ -206,11 +218,13 @@ def _add_other_strings(
     return sum(sizes), pieces
 
 
-def _not_bytes(strings: Sequence[object], what: str) -> TailraceError:
-    bad = next((index for index, string in enumerate(strings) if not _is_bytes(string)), None)
-    if bad is None:
-        return invalid(f"a {what} has another length than it has bytes; {what}s are bytes or None")
-    return invalid(f"the {what} of record {bad} is {type(strings[bad]).__name__}; {what}s are bytes or None")
+def _not_bytes(strings: Iterable[object], what: str) -> TailraceError:
+    of_record = what in (layout.KEYS.what, layout.VALUES.what)
+    for number, string in enumerate(strings):
+        if not _is_bytes(string):
+            which = f"the {what} of record {number}" if of_record else f"{what} {number} of the batch"
+            return invalid(f"{which} is {type(string).__name__}; {what}s are bytes or None")
+    return invalid(f"a {what} has another length than it has bytes; {what}s are bytes or None")
 
 
 def _is_bytes(string: object) -> bool:
@@ -218,7 +232,10 @@ def _is_bytes(string: object) -> bool:
 
 
 def _add_offsets(columns: list[Column], deltas: Sequence[int], last_offset_delta: int | None) -> int:
-    ints = list(map(int, deltas))
+    try:
+        ints = list(map(index, deltas))
+    except TypeError:
+        raise invalid("offset deltas are integers") from None
     last = ints[-1] if last_offset_delta is None else last_offset_delta
     if ints[0] < 0 or ints[-1] > last or any(map(int.__ge__, ints, ints[1:])):
         raise invalid(f"offset deltas grow from 0 or more to at most the last offset delta, {last}")

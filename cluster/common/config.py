@@ -1,7 +1,8 @@
 """Merges settings from a TOML file, the environment and flags into a checked configuration.
 
 Later wins: file, then TAILRACE_* variables, then flags in their order. Anything that is wrong, in any of
-them, is reported at once with the file, variable or flag that it came from, and nothing is started.
+them, is reported at once with the file, variable or flag that it came from, and nothing is started. So what
+reads one source raises nothing: a `Problem` stands in its list where a setting could not be made out.
 Pure: cluster/runtime/config_file.py reads the file and the environment.
 """
 
@@ -32,6 +33,10 @@ class Given(NamedTuple):
     name: str
     value: object
     source: str
+
+
+Found = Given | Problem
+"""What a source holds."""
 
 
 class Described(NamedTuple):
@@ -66,13 +71,13 @@ def components(cls: type[Any]) -> dict[str, type[Settings]]:
     return {field.name: cast(type[Settings], field.default_factory) for field in dataclasses.fields(cls)}
 
 
-def from_toml(text: str, file: str) -> list[Given]:
+def from_toml(text: str, file: str) -> list[Found]:
     """The settings of a file. `"log.retention.ms" = 1`, `log.retention.ms = 1` and tables are the same."""
     source = f"file {file}"
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([Problem("TOML", source, f"cannot be read: {error}")]) from None
+        return [Problem("TOML", source, f"cannot be read: {error}")]
     return [Given(name, value, source) for name, value in _flatten(document, "")]
 
 
@@ -84,7 +89,7 @@ def _flatten(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, ob
             yield prefix + key, value
 
 
-def from_environment(environ: Mapping[str, str]) -> list[Given]:
+def from_environment(environ: Mapping[str, str]) -> list[Found]:
     """The settings among the variables: TAILRACE_LOG_RETENTION_MS is log.retention.ms."""
     return [
         Given(
@@ -101,29 +106,24 @@ def _is_service_link(variable: str, value: str) -> bool:
     return not variable.endswith("_PORT") or "://" in value or "_SERVICE_" in variable or "_TCP_" in variable
 
 
-def from_flags(flags: Iterable[str]) -> list[Given]:
+def from_flags(flags: Iterable[str]) -> list[Found]:
     """The settings among the arguments, each `key=value`."""
-    given, problems = [], []
-    for flag in flags:
-        name, equals, value = flag.partition("=")
-        source = f"flag {flag}"
-        if equals and name.strip():
-            given.append(Given(name.strip(), value.strip(), source))
-        else:
-            problems.append(
-                Problem(flag, "flag", "must have the form key=value, such as log.retention.ms=1000")
-            )
-    if problems:
-        raise ConfigError(problems)
-    return given
+    return [_from_flag(flag) for flag in flags]
+
+
+def _from_flag(flag: str) -> Found:
+    name, equals, value = flag.partition("=")
+    if equals and name.strip():
+        return Given(name.strip(), value.strip(), f"flag {flag}")
+    return Problem(flag or "''", "flag", "must have the form key=value, such as log.retention.ms=1000")
 
 
 def load(
     cls: type[C],
     *,
-    file: Sequence[Given] = (),
-    environment: Sequence[Given] = (),
-    flags: Sequence[Given] = (),
+    file: Sequence[Found] = (),
+    environment: Sequence[Found] = (),
+    flags: Sequence[Found] = (),
 ) -> Loaded[C]:
     """Merges what was given and builds `cls`, or raises `ConfigError` with all that is wrong."""
     parts = components(cls)
@@ -138,6 +138,9 @@ def load(
     for layer in (file, environment, *([flag] for flag in flags)):
         fresh: dict[str, Given] = {}
         for one in layer:
+            if isinstance(one, Problem):
+                problems.append(one)
+                continue
             name = canonical.get(one.name, one.name)
             if name not in owner:
                 problems.append(Problem(one.name, one.source, explain_unknown(one.name, owner)))

@@ -63,7 +63,7 @@ class Decimal:
             raise ValueError(f"must be a number, {self.range()}")
         try:
             value = float(raw)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ValueError(f"must be a number, {self.range()}") from None
         if not self.least <= value <= self.most:  # a NaN compares false and is refused too
             raise ValueError(f"must be {self.range()}")

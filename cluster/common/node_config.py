@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tailrace.cluster.common.kinds import Choice
-from tailrace.cluster.common.settings import Settings, setting
+from tailrace.cluster.common.settings import BROKER, Settings, setting
 from tailrace.cluster.common.storage_config import StorageConfig
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -26,9 +26,14 @@ class LoggingConfig(Settings):
         "auto",
         "How events are written: `text` for people, `json` for machines, `auto` is text on a terminal and"
         " JSON elsewhere.",
+        waits_for=BROKER,
     )
     logging_level: str = setting(
-        Choice(LOG_LEVELS), "info", "The least important events that are written.", runtime=True
+        Choice(LOG_LEVELS),
+        "info",
+        "The least important events that are written.",
+        runtime=True,
+        waits_for=BROKER,
     )
 
 

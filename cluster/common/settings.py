@@ -23,6 +23,10 @@ from tailrace.cluster.common.refused import why_refused
 
 T = TypeVar("T")
 
+# Parts that settings may wait for (`Setting.waits_for`).
+BROKER = "the broker"
+CONTROLLER = "the controller"
+
 _UNITS = {"ms": "milliseconds", "bytes": "bytes", "minutes": "minutes", "hours": "hours"}
 
 
@@ -64,6 +68,8 @@ class Setting:
     broker_name: str
     """For a topic's setting: the broker's setting that gives its default."""
     aliases: tuple[str, ...]
+    waits_for: str
+    """The part that will read it and is not built yet; until then the value is checked, no more."""
 
     @property
     def unit(self) -> str:
@@ -85,9 +91,17 @@ def setting(
     runtime: bool = False,
     broker_name: str = "",
     aliases: tuple[str, ...] = (),
+    waits_for: str = "",
 ) -> T:
     """Declares a field of a settings class."""
-    metadata = {"kind": kind, "doc": doc, "runtime": runtime, "broker_name": broker_name, "aliases": aliases}
+    metadata = {
+        "kind": kind,
+        "doc": doc,
+        "runtime": runtime,
+        "broker_name": broker_name,
+        "aliases": aliases,
+        "waits_for": waits_for,
+    }
     declared: Any = dataclasses.field(default=default, metadata=metadata)
     return declared  # type: ignore[no-any-return]
 
@@ -137,6 +151,9 @@ class Settings:
         Raises `ConfigError` with everything that is wrong in `values`. `sources` says, for messages,
         where a value came from.
         """
+        if not isinstance(values, Mapping):
+            raise ConfigError([Problem("settings", "", f"must be names with values, not {values!r}")])
+        whatever_given: Mapping[Any, object] = values
         base = defaults if defaults is not None else cls()
         sources = sources or {}
         known = {one.name: one for one in cls.settings()}
@@ -144,9 +161,11 @@ class Settings:
         read: dict[str, object] = {}
         bad: set[str] = set()
         problems: list[Problem] = []
-        for given, raw in values.items():
+        for given, raw in whatever_given.items():
             source = sources.get(given, "")
-            if (one := known.get(canonical.get(given, given))) is None:
+            if not isinstance(given, str):
+                problems.append(Problem(repr(given), source, "is no name of a setting, which is text"))
+            elif (one := known.get(canonical.get(given, given))) is None:
                 problems.append(Problem(given, source, explain_unknown(given, [*known, *canonical])))
             elif one.field in read or one.field in bad:
                 problems.append(Problem(given, source, f"is another name of {one.name}; give only one"))
@@ -225,11 +244,7 @@ def _read_fields(cls: type[Settings]) -> tuple[Setting, ...]:
             name=field.name.replace("_", "."),
             field=field.name,
             default=field.default,
-            kind=field.metadata["kind"],
-            doc=field.metadata["doc"],
-            runtime=field.metadata["runtime"],
-            broker_name=field.metadata["broker_name"],
-            aliases=field.metadata["aliases"],
+            **field.metadata,
         )
         for field in dataclasses.fields(cls)
     )

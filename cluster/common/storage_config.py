@@ -22,7 +22,7 @@ from tailrace.cluster.common.kinds import (
     Text,
     Words,
 )
-from tailrace.cluster.common.settings import Relation, Settings, setting
+from tailrace.cluster.common.settings import BROKER, CONTROLLER, Relation, Settings, setting
 from tailrace.cluster.common.topic_config import (
     CLEANUP_POLICIES,
     CODECS,
@@ -81,6 +81,7 @@ class StorageConfig(Settings):
         10,
         "How many threads do work off the event loop: cleaning, syncs, removal of files, cold reads.",
         runtime=True,
+        waits_for=BROKER,
     )
     compression_type: str = setting(
         Choice(CODECS), "producer", _TOPIC_DEFAULT.format("compression.type"), runtime=True
@@ -129,8 +130,10 @@ class StorageConfig(Settings):
     log_cleaner_io_max_bytes_per_second: float = setting(
         Decimal(1.0),
         float("inf"),
-        "How many bytes the cleaner may read and write in a second, all its threads together.",
+        "How many bytes the cleaner may read and write in a second, all its threads together. Programs that"
+        " use the storage engine alone give it a `Throttle` of their own.",
         runtime=True,
+        waits_for=BROKER,
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
         Integer(1), MAX_LONG, _TOPIC_DEFAULT.format("max.compaction.lag.ms"), runtime=True
@@ -161,7 +164,10 @@ class StorageConfig(Settings):
         runtime=True,
     )
     log_flush_scheduler_interval_ms: int = setting(
-        Integer(1), MAX_LONG, "How often logs under `flush=os` are looked at for a sync that is due."
+        Integer(1),
+        MAX_LONG,
+        "The default of the topic setting flush.ms when log.flush.interval.ms is not set, as in Kafka. How"
+        " often logs are looked at does not depend on it: about once a second.",
     )
     log_index_interval_bytes: int = setting(
         Integer(0, MAX_INT), 4096, _TOPIC_DEFAULT.format("index.interval.bytes"), runtime=True
@@ -254,6 +260,7 @@ class StorageConfig(Settings):
         None,
         _TOPIC_DEFAULT.format("min.insync.replicas"),
         runtime=True,
+        waits_for=BROKER,
     )
     num_recovery_threads_per_data_dir: int = setting(
         Integer(1, 1024), 2, "How many threads open and recover the logs of one directory at a start."
@@ -265,7 +272,11 @@ class StorageConfig(Settings):
         runtime=True,
     )
     unclean_leader_election_enable: bool = setting(
-        Flag(), False, _TOPIC_DEFAULT.format("unclean.leader.election.enable"), runtime=True
+        Flag(),
+        False,
+        _TOPIC_DEFAULT.format("unclean.leader.election.enable"),
+        runtime=True,
+        waits_for=CONTROLLER,
     )
 
     relations: ClassVar[tuple[Relation, ...]] = (

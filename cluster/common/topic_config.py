@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.cluster.common.kinds import MAX_INT, MAX_LONG, Choice, Decimal, Flag, Integer, Optional, Words
-from tailrace.cluster.common.settings import Relation, Settings, setting
+from tailrace.cluster.common.settings import BROKER, CONTROLLER, Relation, Settings, setting
 
 CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 CLEANUP_POLICIES = ("delete", "compact")
@@ -88,6 +88,7 @@ class TopicConfig(Settings):
         (),
         "Replicas whose replication is throttled on the follower's side.",
         runtime=True,
+        waits_for=BROKER,
     )
     index_interval_bytes: int = setting(
         Integer(0, MAX_INT),
@@ -102,6 +103,7 @@ class TopicConfig(Settings):
         (),
         "Replicas whose replication is throttled on the leader's side.",
         runtime=True,
+        waits_for=BROKER,
     )
     max_compaction_lag_ms: int = setting(
         Integer(1),
@@ -158,6 +160,7 @@ class TopicConfig(Settings):
         "How many replicas must be in sync for a write with acks=all to be taken and committed.",
         runtime=True,
         broker_name="min.insync.replicas",
+        waits_for=BROKER,
     )
     preallocate: bool = setting(
         Flag(),
@@ -216,6 +219,7 @@ class TopicConfig(Settings):
         "Let a replica that was not in sync lead when no other is left. Loses acknowledged records.",
         runtime=True,
         broker_name="unclean.leader.election.enable",
+        waits_for=CONTROLLER,
     )
 
     relations: ClassVar[tuple[Relation, ...]] = (

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tailrace.cluster.common.config import (
     FILE_VARIABLE,
+    Found,
     Loaded,
     from_environment,
     from_flags,
@@ -18,7 +19,7 @@ from tailrace.cluster.common.config import (
     load,
 )
 from tailrace.cluster.common.node_config import NodeConfig
-from tailrace.cluster.common.settings import ConfigError, Problem
+from tailrace.cluster.common.settings import Problem
 
 
 def load_node_config(
@@ -30,13 +31,13 @@ def load_node_config(
     """
     if path is None and (named := environ.get(FILE_VARIABLE)):
         path = Path(named)
-    file = from_toml(_read(path), str(path)) if path is not None else []
+    file = _read(path) if path is not None else []
     return load(NodeConfig, file=file, environment=from_environment(environ), flags=from_flags(flags))
 
 
-def _read(path: Path) -> str:
+def _read(path: Path) -> list[Found]:
     try:
-        return path.read_text(encoding="utf-8")
+        return from_toml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError([Problem("configuration", f"file {path}", f"cannot be read: {reason}")]) from None
+        return [Problem("configuration", f"file {path}", f"cannot be read: {reason}")]

@@ -67,9 +67,14 @@ class CleaningJobs:
                 self._next_look_ms = now_ms + self._config.log_cleaner_backoff_ms
                 return
             assessment, _ = waiting.pop(chosen)
-            key_map_bytes = self._config.log_cleaner_dedupe_buffer_size
             try:
-                job = clean_job(chosen, assessment, now_ms=now_ms, key_map_bytes=key_map_bytes)
+                job = clean_job(
+                    chosen,
+                    assessment,
+                    now_ms=now_ms,
+                    key_map_bytes=self._config.log_cleaner_dedupe_buffer_size,
+                    chunk_bytes=self._config.log_cleaner_io_buffer_size,
+                )
             except TailraceError as error:
                 self._on_damage(chosen, error)
                 continue

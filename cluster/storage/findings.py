@@ -2,8 +2,7 @@
 
 An *error* means that records are damaged, missing or would be read wrongly; a *warning* that a derived file
 is damaged or missing, which costs time but no data; a *note* that something is worth knowing and in order,
-such as the torn end that a crash leaves. Used by `verify`, `verify_log` and `verify_derived`, shown by
-`clients/cli`.
+such as the torn end that a crash leaves. Used by `verify` and its parts, shown by `clients/cli`.
 """
 
 from __future__ import annotations
@@ -72,3 +71,8 @@ class Report:
         self.tally.found[severity] += 1
         # Messages of other modules begin with the path, which is named by the finding already.
         self._on_finding(Finding(severity, path, position, message.removeprefix(f"{path} ")))
+
+
+def silent() -> Report:
+    """For looking at a file whose own condition is not asked for."""
+    return Report(Tally(""), lambda finding: None)

@@ -112,6 +112,8 @@ class Damage(NamedTuple):
 
 def find(files: Files, path: str) -> Target:
     """What `path` is; LOG_DIR_NOT_FOUND, saying what would have done, if it is nothing of a log."""
+    if not path:
+        raise _not_found("the path is empty")
     path = path.rstrip("/") or "/"
     try:
         entries = files.list(path)

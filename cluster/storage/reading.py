@@ -88,7 +88,7 @@ def offset_for_timestamp(log: Log, timestamp: int, *, end_offset: int) -> Timest
 def _first_in_batch(
     log: Log, segment: Segment, position: int, size: int, timestamp: int, end_offset: int
 ) -> TimestampOffset | None:
-    batch = Batch(segment.read(position, position + size))
+    batch = segment.batch_at(position, size)
     for offset, time in zip(batch.offsets(), batch.timestamps(), strict=True):
         if time >= timestamp and log.log_start_offset <= offset < end_offset:
             return TimestampOffset(offset, time, batch.header.leader_epoch)
@@ -111,7 +111,7 @@ def largest_timestamp(log: Log, *, end_offset: int) -> TimestampOffset | None:
             if start <= header.base_offset and header.next_offset <= end_offset:
                 largest = max(largest, header.largest_timestamp)
             elif header.largest_timestamp > largest:
-                batch = Batch(segment.read(position, position + header.size))
+                batch = segment.batch_at(position, header.size)
                 within = zip(batch.offsets(), batch.timestamps(), strict=True)
                 largest = max([largest, *(time for at, time in within if start <= at < end_offset)])
     return None if largest == NO_TIMESTAMP else offset_for_timestamp(log, largest, end_offset=end_offset)
@@ -141,11 +141,16 @@ def aborted_of(log: Log, segment: Segment) -> AbortedIndex:
 def batches(log: Log, offset: int, *, end_offset: int, chunk_bytes: int = 1 << 20) -> Iterator[Batch]:
     """Every batch from the one that holds `offset` up to `end_offset`, for tools and tests."""
     while offset < end_offset:
+        start = offset
         data, offset = read(log, offset, max_bytes=chunk_bytes, end_offset=end_offset)
         if not data:
             return
         position = 0
         while position < len(data):
-            batch = Batch(data, position=position)
+            try:
+                batch = Batch(data, position=position)
+            except TailraceError as error:
+                segment = segment_holding(log, start)
+                raise segment.damaged(segment.place_of(start).position + position, error.args[0]) from None
             yield batch
             position += batch.header.size

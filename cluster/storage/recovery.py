@@ -122,7 +122,7 @@ def _open_whole(
 ) -> Callable[[], ProducerStates]:
     """The log with all that its small files say of it, scanned where they do not vouch for it."""
     if own is not None:
-        _require_segments(directory, found, own, config)
+        _require_segments(directory, found, own, config, clean=opening.clean)
         if opening.clean or config.flush == "commit":
             _require_sizes(found, own)
     promised = _promised(saved, own)
@@ -226,15 +226,18 @@ def _list_segments(
     return Found(segments, sorted(snapshots), to_remove)
 
 
-def _require_segments(directory: str, found: Found, own: SavedLogState, config: TopicConfig) -> None:
+def _require_segments(
+    directory: str, found: Found, own: SavedLogState, config: TopicConfig, *, clean: bool
+) -> None:
     """Raise STORAGE_CORRUPT when a segment is missing that was there when the state was saved.
 
-    Those at the front may have been removed since, by retention. Under flush=os the last ones may be gone
-    too: a recovery that was cut short has removed them.
+    Those at the front may have been removed since, by retention, unless the node was stopped cleanly, which
+    saves the state. Under flush=os the last ones may be gone too: a recovery that was cut short has removed
+    them.
     """
     bases = [segment.base_offset for segment in found.segments]
     known = [segment.base_offset for segment in own.segments]
-    first = bases[0] if bases else 0
+    first = bases[0] if bases and not clean else 0
     last = bases[-1] if bases and config.flush != "commit" else known[-1] if known else 0
     missing = [base for base in known if first <= base <= last and base not in set(bases)]
     if missing:

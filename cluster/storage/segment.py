@@ -399,8 +399,18 @@ class Segment:
         for header, position in self.headers(self.place_of(offset)):
             markers: tuple[Marker, ...] = ()
             if header.is_control:
-                markers = decode_markers(Batch(self.read(position, position + header.size)))
+                batch = self.batch_at(position, header.size)
+                try:
+                    markers = decode_markers(batch)
+                except TailraceError as error:
+                    raise self.damaged(position, error.args[0]) from None
             yield header, markers
+
+    def batch_at(self, position: int, size: int) -> Batch:
+        try:
+            return Batch(self.read(position, position + size))
+        except TailraceError as error:
+            raise self.damaged(position, error.args[0]) from None
 
     def place_of(self, offset: int) -> Place:
         """The first batch whose last offset reaches `offset`; the end of the segment when there is none."""

@@ -95,7 +95,9 @@ def assess_log(log: Log, *, now_ms: int) -> Assessment:
     )
 
 
-def clean_job(log: Log, assessment: Assessment, *, now_ms: int, key_map_bytes: int) -> CleanJob:
+def clean_job(
+    log: Log, assessment: Assessment, *, now_ms: int, key_map_bytes: int, chunk_bytes: int
+) -> CleanJob:
     config = log.config
     codec = None
     if config.compression_type == "uncompressed":
@@ -116,6 +118,7 @@ def clean_job(log: Log, assessment: Assessment, *, now_ms: int, key_map_bytes: i
         key_map_bytes=key_map_bytes,
         codec=codec,
         segment_index_bytes=config.segment_index_bytes,
+        chunk_bytes=chunk_bytes,
     )
 
 

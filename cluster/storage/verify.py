@@ -1,4 +1,4 @@
-"""Checking a log directory, or one partition in it, from the first byte to the last.
+"""Checking a log directory, one partition in it, or one segment, from the first byte to the last.
 
 Reads only, takes no lock, and never raises because of what the files hold: that is what findings are for.
 `tailrace log verify` shows them. The directory's own files say how its logs are to be judged: the checkpoint
@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.common.errors import TailraceError
 from tailrace.cluster.storage.checkpoint import (
     CHECKPOINT_FILE,
     CHECKPOINT_VERSION,
@@ -20,14 +20,15 @@ from tailrace.cluster.storage.checkpoint import (
 )
 from tailrace.cluster.storage.core.marks import SyncMarks
 from tailrace.cluster.storage.directory import DIRECTORY_FILE, read_directory_identity
-from tailrace.cluster.storage.files import Files, storage_error
-from tailrace.cluster.storage.findings import Finding, Report, Tally
-from tailrace.cluster.storage.inspect import Kind, Target, list_partition
+from tailrace.cluster.storage.files import Files, parent_of, storage_error
+from tailrace.cluster.storage.findings import Finding, Report, Tally, silent
+from tailrace.cluster.storage.inspect import Kind, Target, list_partition, lone_segment
 from tailrace.cluster.storage.journal import FILE_NAMES, LogKey, read_redo
 from tailrace.cluster.storage.opening import CORRUPT_SUFFIX, DELETE_SUFFIX
 from tailrace.cluster.storage.recovery import read_identity
 from tailrace.cluster.storage.statefile import read_state
-from tailrace.cluster.storage.verify_log import Circumstances, LogCheck
+from tailrace.cluster.storage.verify_log import LogCheck
+from tailrace.cluster.storage.verify_segment import Circumstances
 
 Patches = dict[int, list[tuple[int, bytearray]]]
 
@@ -52,12 +53,6 @@ class Verification:
         on_finding: Callable[[Finding], None],
         on_bytes: Callable[[int], None] = lambda count: None,
     ) -> None:
-        if target.kind is Kind.SEGMENT:
-            raise TailraceError(
-                ErrorCode.INVALID_REQUEST,
-                f"{target.path} is one segment, and what is right in it depends on its neighbours. Give the "
-                "directory that it is in.",
-            )
         self._files = files
         self._target = target
         self._deep = deep
@@ -67,6 +62,8 @@ class Verification:
 
     def size(self) -> int:
         """How many bytes of segments there are to be read; about, if the directory is in use."""
+        if self._target.kind is Kind.SEGMENT:
+            return lone_segment(self._files, self._target.path).size
         total = 0
         for path in self._target.partitions:
             with contextlib.suppress(OSError):
@@ -74,25 +71,43 @@ class Verification:
         return total
 
     def run(self) -> Iterator[Tally]:
-        surroundings = self._check_directory()
-        for path in self._target.partitions:
-            tally = Tally(path.rpartition("/")[2])
-            report = Report(tally, self._on_finding)
-            try:
-                LogCheck(
-                    self._files,
-                    path,
-                    self._circumstances(surroundings, path),
-                    report,
-                    deep=self._deep,
-                    on_bytes=self._on_bytes,
-                ).run()
-            except FileNotFoundError:
-                report.note(path, "went while it was read: the partition has been deleted or moved")
-            except OSError as error:
-                report.error(error.filename or path, str(storage_error("reading", error).args[0]))
-            self.total.add(tally)
-            yield tally
+        target = self._target
+        if target.kind is Kind.SEGMENT:
+            # Only the file counts: what is wrong with the directory's own files is not asked for.
+            surroundings = self._check_directory(silent())
+            yield self._check(target.path, surroundings)
+            return
+        report = Report(Tally("directory"), self._on_finding)
+        surroundings = self._check_directory(report)
+        self.total.add(report.tally)
+        for path in target.partitions:
+            yield self._check(path, surroundings)
+
+    def _check(self, path: str, surroundings: _Surroundings) -> Tally:
+        """`path` is a partition's directory, or a segment in one."""
+        is_segment = self._target.kind is Kind.SEGMENT
+        directory = parent_of(path) if is_segment else path
+        tally = Tally(path.rpartition("/")[2])
+        report = Report(tally, self._on_finding)
+        check = LogCheck(
+            self._files,
+            directory,
+            self._circumstances(surroundings, directory),
+            report,
+            deep=self._deep,
+            on_bytes=self._on_bytes,
+        )
+        try:
+            if is_segment:
+                check.run_segment(path)
+            else:
+                check.run()
+        except FileNotFoundError:
+            report.note(path, "went while it was read: it has been deleted or moved")
+        except OSError as error:
+            report.error(error.filename or path, str(storage_error("reading", error).args[0]))
+        self.total.add(tally)
+        return tally
 
     def _circumstances(self, surroundings: _Surroundings, path: str) -> Circumstances:
         checkpoint = surroundings.checkpoint
@@ -112,16 +127,14 @@ class Verification:
 
     # The directory's own files.
 
-    def _check_directory(self) -> _Surroundings:
+    def _check_directory(self, report: Report) -> _Surroundings:
         path = self._target.directory
-        report = Report(Tally("directory"), self._on_finding)
         if path is None:
             report.note(
                 self._target.path,
                 "is in no log directory: without checkpoint and journal, every broken end counts as torn "
                 "unless a later batch proves otherwise",
             )
-            self.total.add(report.tally)
             return _Surroundings(Checkpoint(False, 0, {}), {}, None)
         secret = self._check_identity(path, report)
         checkpoint = self._read_checkpoint(path, report)
@@ -131,7 +144,6 @@ class Verification:
             redo = self._check_journal(path, secret, report) if secret is not None else {}
         for name in self._target.set_aside:
             report.note(f"{path}/{name}", _why_set_aside(name))
-        self.total.add(report.tally)
         return _Surroundings(checkpoint, redo, secret)
 
     def _check_identity(self, directory: str, report: Report) -> bytes | None:

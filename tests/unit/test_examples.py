@@ -12,6 +12,27 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 LOCAL_LOG = [sys.executable, "examples/local_log.py"]
 
 
+def test_quick_log_goes_on_where_it_ended_when_run_twice_in_one_directory(tmp_path: Path) -> None:
+    command = [sys.executable, "examples/quick_log.py", str(tmp_path / "data")]
+    first, second = (
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True) for _ in range(2)
+    )
+    assert first.stdout == "0 b'anna' b'ordered'\n1 b'ben' b'paid'\nclosed\n"
+    assert second.stdout.splitlines()[2:] == ["2 b'anna' b'ordered'", "3 b'ben' b'paid'", "closed"]
+    assert (first.stderr, second.stderr) == ("", "")
+
+
+def test_quick_log_says_what_it_wants_when_no_directory_is_given() -> None:
+    command = [sys.executable, "examples/quick_log.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "usage: python examples/quick_log.py DIR\n")
+
+
+def test_readme_shows_the_quick_example_as_it_is() -> None:
+    _, _, code = (ROOT / "examples" / "quick_log.py").read_text().partition('"""\n\n')
+    assert f"```python\n{code}```\n" in (ROOT / "README.md").read_text()
+
+
 def test_local_log_accounts_for_every_record_when_run_twice_in_one_directory(tmp_path: Path) -> None:
     command = [*LOCAL_LOG, "--data", str(tmp_path), "--seconds", "1", "--partitions", "2"]
     for _ in range(2):

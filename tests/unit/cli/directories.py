@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from struct import pack_into
 from typing import Any
 
+import google_crc32c
 from typer.testing import CliRunner, Result
 
 from tailrace.clients.cli.main import app
+from tailrace.cluster.common.codecs import Codec
+from tailrace.cluster.common.columns import encode_batch
 from tailrace.cluster.common.storage_config import StorageConfig
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
@@ -60,6 +64,33 @@ def crashed_directory(path: Path, *, keep_journal: bool = True) -> Path:
     return path / str(ORDERS)
 
 
+def compacted_directory(path: Path) -> Path:
+    topic = TopicConfig.from_mapping(
+        {"cleanup.policy": "compact", "segment.bytes": "600", "min.cleanable.dirty.ratio": "0"}
+    )
+    engine = open_engine(path, topic)
+    log = engine.log()
+    for number in range(40):
+        append(log, b"v%d" % number, keys=[b"k%d" % (number % 3)], timestamp=engine.now_ms)
+        engine.drain()
+    log.advance_high_watermark(log.end_offset)
+    for _ in range(40):
+        engine.tick(60_000)
+    assert log.cleaned_to > 0
+    engine.close()
+    return path / str(ORDERS)
+
+
+def undecodable_directory(path: Path) -> None:
+    """One batch whose checksum is right and whose block is none of its codec: its producer sent it so."""
+    sent = bytearray(encode_batch(values=[b"a" * 500], timestamps=0, codec=Codec.ZSTD))
+    sent[sent.index(b"\x28\xb5\x2f\xfd")] ^= 1  # The magic number of a zstd frame.
+    pack_into("<I", sent, 32, google_crc32c.value(bytes(sent[36:])))
+    engine = open_engine(path)
+    engine.log().append_as_leader(bytes(sent), leader_epoch=0, now_ms=engine.now_ms)
+    engine.close()
+
+
 def name_of(base: int, suffix: str = ".log") -> str:
     return f"{base:020d}{suffix}"
 
@@ -86,3 +117,13 @@ def run_json(*arguments: str | Path) -> tuple[int, list[dict[str, Any]]]:
 
 def of_type(lines: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["type"] == kind]
+
+
+def verify(path: Path, *options: str) -> tuple[int, list[tuple[str, str]]]:
+    """The exit code, and (severity, file name) of each finding."""
+    code, lines = run_json("verify", path, *options)
+    return code, [(one["severity"], Path(one["path"]).name) for one in of_type(lines, "finding")]
+
+
+def messages(path: Path) -> str:
+    return "\n".join(one["message"] for one in of_type(run_json("verify", path)[1], "finding"))

@@ -24,6 +24,7 @@ from tests.unit.cli.directories import (
     open_engine,
     run,
     run_json,
+    undecodable_directory,
 )
 
 
@@ -155,10 +156,11 @@ def test_dump_goes_on_behind_it_when_a_header_is_damaged(tmp_path: Path) -> None
     code, lines = run_json("dump", tmp_path)
     [damage] = of_type(lines, "damage")
     assert code == 1
-    assert (damage["position"], damage["resumes_at"]) == (BATCH_BYTES, 2 * BATCH_BYTES)
+    assert (damage["path"], damage["position"]) == (str(segment), BATCH_BYTES)
+    assert (damage["code"], damage["resumes_at"]) == ("STORAGE_CORRUPT", 2 * BATCH_BYTES)
     assert [one["base_offset"] for one in of_type(lines, "batch")[:3]] == [0, 4, 6]
     text = run("dump", tmp_path).stdout
-    assert f"DAMAGED {segment.name} at byte {BATCH_BYTES}: the batch has header checksum" in text
+    assert f"DAMAGED {segment.name} at byte {BATCH_BYTES}: STORAGE_CORRUPT: the batch has header" in text
     assert f"the next batch found is at byte {2 * BATCH_BYTES}\n" in text
 
 
@@ -178,8 +180,21 @@ def test_dump_marks_the_batch_and_shows_none_of_its_records_when_a_body_is_damag
     code, lines = run_json("dump", segment, "--records")
     bad = of_type(lines, "batch")[1]
     assert (code, bad["crc_ok"], "checksum" in bad["problem"]) == (1, False, True)
+    assert (bad["path"], bad["position"], bad["code"]) == (str(segment), BATCH_BYTES, "STORAGE_CORRUPT")
+    assert of_type(lines, "batch")[0]["code"] is None
     assert [one["offset"] for one in of_type(lines, "record")] == [0, 1, *range(4, 20)]
-    assert "crc BAD  DAMAGED: the batch has checksum" in run("dump", segment).stdout
+    shown = f"crc BAD  DAMAGED {segment.name} at byte {BATCH_BYTES}: STORAGE_CORRUPT: the batch has checksum"
+    assert shown in run("dump", segment).stdout
+
+
+def test_dump_does_not_blame_the_storage_when_a_batch_was_sent_so_that_nobody_can_decode_it(
+    tmp_path: Path,
+) -> None:
+    undecodable_directory(tmp_path)
+    code, lines = run_json("dump", tmp_path, "--records")
+    [damage] = of_type(lines, "damage")
+    assert (code, damage["code"], damage["position"]) == (1, "CORRUPT_BATCH", 0)
+    assert "its checksum is right" in damage["problem"]
 
 
 def test_dump_shows_the_torn_end_when_a_write_was_interrupted(tmp_path: Path) -> None:
@@ -232,6 +247,9 @@ def test_dump_says_what_it_wants_when_there_is_no_such_path(tmp_path: Path) -> N
     result = run("dump", tmp_path / "nowhere")
     assert result.exit_code == 2
     assert result.stderr.startswith(f"tailrace: {tmp_path / 'nowhere'} does not exist. Give a log directory")
+    empty = run("dump", "")
+    assert (empty.exit_code, empty.stdout) == (2, "")
+    assert empty.stderr.startswith("tailrace: the path is empty. Give a log directory")
 
 
 # Showing.

@@ -73,10 +73,11 @@ def test_encode_arrow_writes_the_same_batch_as_encode_batch_when_columns_are_ali
             [[{"key": name, "value": value} for name, value in row.headers] for row in rows], header_type
         ),
     }
-    sliced = {name: column.slice(cut) for name, column in columns.items()}
-    assert encode_arrow(**sliced, codec=codec, base_offset=3) == encode(
-        rows[cut:], codec=codec, base_offset=3
-    )
+    if cut < len(rows):
+        sliced = {name: column.slice(cut) for name, column in columns.items()}
+        assert encode_arrow(**sliced, codec=codec, base_offset=3) == encode(
+            rows[cut:], codec=codec, base_offset=3
+        )
     chunked = {name: pa.chunked_array([column, column]) for name, column in columns.items()}
     assert encode_arrow(**chunked, codec=codec) == encode(rows * 2, codec=codec)
 
@@ -189,6 +190,14 @@ HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])
     ("arguments", "text"),
     [
         ({"values": pa.array([1])}, "values are Arrow binary or string, not int64"),
+        ({"values": pa.array([], pa.binary())}, "at least one record"),
+        ({"values": [b"v"]}, "values are an Arrow array, not list"),
+        ({"values": None}, "values are an Arrow array, not NoneType"),
+        ({"keys": [b"k"]}, "keys are an Arrow array, not list"),
+        ({"headers": [[]]}, "headers are an Arrow array, not list"),
+        ({"timestamps": 1.5}, "timestamps are one integer or an array of them, not 1.5"),
+        ({"timestamps": ["x"]}, "timestamps are integers"),
+        ({"producer_id": "7"}, "producer_id is '7'; it must be an integer"),
         ({"keys": pa.array([1])}, "keys are Arrow binary or string, not int64"),
         ({"keys": pa.nulls(2)}, "2 keys for 1 values"),
         ({"timestamps": pa.array([1.5])}, "timestamps are integers"),

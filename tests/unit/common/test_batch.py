@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tailrace.cluster.common.batch import (
@@ -18,6 +19,7 @@ from tailrace.cluster.common.batch import (
 )
 from tailrace.cluster.common.columns import encode_batch
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
+from tailrace.cluster.common.records import Batch
 from tests.vectors.forge import forge
 
 
@@ -89,7 +91,8 @@ def test_all_keys_present_is_known_from_the_header_when_keys_are_null_or_not(
 
 
 def test_all_keys_present_holds_when_there_are_no_records() -> None:
-    assert check_batch(encode_batch(values=[], timestamps=0)).all_keys_present
+    emptied = Batch(encode_batch(values=[b"v"], timestamps=0)).select(np.zeros(1, np.bool_))
+    assert check_batch(emptied).all_keys_present
 
 
 def test_check_batch_accepts_any_buffer_and_position_when_the_batch_is_whole() -> None:

@@ -191,15 +191,24 @@ def test_environment_variables_of_kubernetes_services_are_not_taken_for_settings
     assert [one.name for one in from_environment({"TAILRACE_PORT": "9092"})] == ["port"]
 
 
-@pytest.mark.parametrize("flag", ["log.dirs", "=x", ""])
-def test_flag_is_refused_when_it_is_not_key_and_value(flag: str) -> None:
-    with pytest.raises(ConfigError, match="key=value"):
-        from_flags([flag])
+@pytest.mark.parametrize(("flag", "name"), [("log.dirs", "log.dirs"), ("=x", "=x"), ("", "''")])
+def test_flag_is_refused_when_it_is_not_key_and_value(flag: str, name: str) -> None:
+    [(found, source, message)] = problems(flags=(flag,))
+    assert (found, source) == (name, "flag")
+    assert "key=value" in message
 
 
 def test_file_is_refused_with_its_line_when_it_is_not_toml() -> None:
-    with pytest.raises(ConfigError, match=r"file node\.toml.*line 2"):
-        from_toml("flush = 'os'\nflush = = 1\n", "node.toml")
+    [(name, source, message)] = problems("flush = 'os'\nflush = = 1\n")
+    assert (name, source) == ("TOML", "file node.toml")
+    assert "line 2" in message
+
+
+def test_malformed_flags_and_file_are_reported_with_everything_else_that_is_wrong() -> None:
+    found = problems(
+        "flush = = 1", {"TAILRACE_LOGGING_LEVEL": "loud"}, ("log.dirs", "flush=never", "logging.format")
+    )
+    assert [name for name, _, _ in found] == ["TOML", "log.dirs", "logging.format", "flush", "logging.level"]
 
 
 def test_node_config_is_read_from_the_file_that_the_environment_names(tmp_path: Path) -> None:
@@ -215,6 +224,8 @@ def test_node_config_names_the_file_when_it_cannot_be_read(tmp_path: Path, conte
     path = tmp_path / "node.toml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ConfigError, match="cannot be read") as raised:
-        load_node_config(path, {})
-    assert str(path) in str(raised.value)
+    with pytest.raises(ConfigError) as raised:
+        load_node_config(path, {"TAILRACE_FLUSH": "never"}, ["log.dirs"])
+    unreadable, *others = raised.value.problems
+    assert (unreadable.source, "cannot be read" in unreadable.message) == (f"file {path}", True)
+    assert [problem.name for problem in others] == ["log.dirs", "flush"]

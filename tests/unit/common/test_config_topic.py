@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -123,6 +124,23 @@ def test_topic_config_leaves_a_relation_alone_when_one_of_its_settings_is_wrong_
 )
 def test_topic_config_says_why_when_a_setting_is_refused(name: str, reason: str) -> None:
     assert reason in problems_of({name: "x"})[name]
+
+
+@pytest.mark.parametrize("name", [1, None, b"retention.ms", ("retention", "ms")])
+def test_topic_config_says_so_when_a_name_is_no_text(name: object) -> None:
+    values: dict[Any, object] = {name: 2, "flush": "never"}
+    problems = problems_of(values)
+    assert list(problems) == [repr(name), "flush"]
+    assert "no name of a setting" in problems[repr(name)]
+
+
+@pytest.mark.parametrize("values", [None, 5, "flush=os", [("flush", "os")]])
+def test_topic_config_says_so_when_settings_are_no_mapping(values: Any) -> None:
+    assert "names with values" in problems_of(values)["settings"]
+
+
+def test_number_setting_is_refused_when_the_value_is_beyond_every_float() -> None:
+    assert list(problems_of({"min.cleanable.dirty.ratio": 10**400})) == ["min.cleanable.dirty.ratio"]
 
 
 @pytest.mark.parametrize("raw", [True, 1.5, None, [], "1.5", ""])

@@ -38,7 +38,7 @@ def tables(draw: st.DrawFn) -> list[Row]:
         draw(st.sampled_from([st.none(), st.just(b"value"), STRINGS])),
         draw(st.sampled_from([st.just(()), HEADERS])),
     )
-    rows = draw(st.lists(row, max_size=12))
+    rows = draw(st.lists(row, min_size=1, max_size=12))
     return rows * draw(st.sampled_from([1, 1, 7, 60]))
 
 
@@ -162,9 +162,10 @@ def test_select_refuses_a_mask_when_it_has_another_length() -> None:
 
 
 def test_iterate_batches_gives_each_batch_when_several_stand_together() -> None:
-    parts = [
+    emptied = Batch(encode_batch(values=[b"v"], timestamps=0)).select(np.zeros(1, np.bool_))
+    parts = [emptied] + [
         encode_batch(values=[b"%d" % n] * n, timestamps=n, base_offset=n, codec=Codec(n % 5))
-        for n in range(9)
+        for n in range(1, 9)
     ]
     for buffer in (b"".join(parts), memoryview(b"".join(parts)), bytearray(b"".join(parts))):
         batches = list(iterate_batches(buffer))

@@ -53,7 +53,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], ErrorCode, TopicConfig]] = {
         TopicConfig(),
     ),
     "no records": (
-        lambda: encode_batch(values=[], timestamps=START_MS),
+        lambda: forge(record_count=0, base_timestamp=START_MS),
         ErrorCode.INVALID_RECORD,
         TopicConfig(),
     ),
