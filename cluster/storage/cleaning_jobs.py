@@ -111,7 +111,7 @@ class CleaningJobs:
         error: TailraceError | None,
         truncations: int,
     ) -> None:
-        if error is not None and log.failure is None:
+        if error is not None and log.failure is None and log.truncations == truncations:
             self.failed[log] = error
             if error.code is ErrorCode.STORAGE_CORRUPT:
                 self._on_damage(log, error)

@@ -108,6 +108,7 @@ def reset(log: Log, offset: int, *, log_start: int, now_ms: int, done: Job | Non
         dirty = [segment.path for segment in dropped if home.files.exists(segment.path)]
         home.writer.void(key, dirty)
         save_state()
+        write_state(home.files, f"{directory}/{PARTITION_FILE}", "partition", 1, body)
         # From the end, so that a crash on the way leaves a shorter log, not one with a hole.
         for segment in reversed(dropped):
             remove_segment(home.files, segment)
@@ -115,7 +116,6 @@ def reset(log: Log, offset: int, *, log_start: int, now_ms: int, done: Job | Non
             home.files.sync_dir(directory)
         for gone in stale:
             home.files.remove(gone)
-        write_state(home.files, f"{directory}/{PARTITION_FILE}", "partition", 1, body)
         create()
         save_new_state()
 

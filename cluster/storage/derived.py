@@ -36,7 +36,7 @@ def load_producers(
     """The states at the end of `segments`, from the newest usable snapshot and the headers after it."""
     end = segments[-1].next_offset
     states, offset = ProducerStates(), segments[0].base_offset
-    for at in sorted((at for at in snapshots if at <= end), reverse=True):
+    for at in sorted((at for at in snapshots if offset <= at <= end), reverse=True):
         try:
             states, offset = ProducerStates.decode(read_snapshot(at))
             break

@@ -28,6 +28,7 @@ from tailrace.cluster.storage.files import (
     Closeable,
     Files,
     make_durable_dirs,
+    parent_of,
     storage_error,
 )
 from tailrace.cluster.storage.handles import HandleCache
@@ -112,6 +113,10 @@ class LogDirectory:
                     "journal cannot be read. Restore it from a backup, or, if other replicas hold the data, "
                     "empty the directory and let it be filled again from them.",
                 ) from None
+            above = self.path
+            while parent_of(above) != above:
+                above = parent_of(above)
+                self.files.sync_dir(above)
             identity = DirectoryIdentity(new_id(), new_id().bytes + new_id().bytes)
             body = {"directory_id": str(identity.directory_id), "journal_secret": identity.secret.hex()}
             write_state(self.files, f"{self.path}/{DIRECTORY_FILE}", "directory", 1, body)
@@ -211,11 +216,13 @@ class LogDirectory:
         self.logs[topic_partition] = log
         body = partition_body(log, start_offset)
         create = log.files.creating(segment)
+        save_state = log.files.saving_state()
 
         def work() -> None:
             self.files.make_dirs(directory)
             write_state(self.files, f"{directory}/{PARTITION_FILE}", "partition", 1, body)
             create()
+            save_state()
             self.files.sync_dir(self.path)
 
         self.writer.queue_call(work)

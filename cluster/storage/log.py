@@ -237,6 +237,8 @@ class Log:
             return self.end_offset
         if offset <= self.log_start_offset:
             return self.reset_to(self.log_start_offset, now_ms=now_ms, done=done)
+        if offset <= self.bases[0]:
+            return self.reset_to(offset, now_ms=now_ms, done=done)
         segment = reading.segment_holding(self, offset)
         place = segment.place_of(offset)
         if place.offset < self.log_start_offset:

@@ -137,9 +137,10 @@ class LogFiles:
 
         def seal() -> None:
             with handles.borrow(path, write=True) as file:
-                if file.size() > size:  # Space was reserved for it, perhaps under an earlier setting.
+                reserved = file.size() > size
+                if reserved:  # Space was reserved for it, perhaps under an earlier setting.
                     file.truncate(size)
-            if sync:
+            if sync or reserved:
                 writer.seal_file(path)
             save_indexes(files)
 
@@ -227,6 +228,13 @@ class LogFiles:
         self.snapshots = [at for at in self.snapshots if at <= beyond]
         return [snapshot_path(self._log.directory, at) for at in gone]
 
+    def forget_snapshots_below(self, offset: int) -> list[str]:
+        gone = [at for at in self.snapshots if at < offset]
+        for at in gone:
+            self._unwritten.pop(at, None)
+        self.snapshots = [at for at in self.snapshots if at >= offset]
+        return [snapshot_path(self._log.directory, at) for at in gone]
+
     def rebuild_producers(self, now_ms: int) -> None:
         """After a truncation: the newest snapshot at or below the end, and what the log says after it."""
         log = self._log
@@ -287,7 +295,9 @@ class LogFiles:
 
     @property
     def unsaved(self) -> bool:
-        return self.checkpointed_end != self._log.end_offset or self._state_changed()
+        log = self._log
+        here = RecoveryPoint(log.end_offset, log.active.base_offset, log.active.size)
+        return self.recovery_point != here or self.checkpointed_end != log.end_offset or self._state_changed()
 
     def checkpoint(self, done: Job | None = None) -> None:
         """Move the recovery point to the current end: a later recovery scans only what comes after."""
@@ -363,10 +373,18 @@ class LogFiles:
             self.rewrites,
             self._lowered_to,
             log.config.flush,
-            self.recovery_point.offset,
+            self._synced_records(),
         ).to_json()
         files, directory = log.home.files, log.directory
         return lambda: write_log_state(files, directory, state)
+
+    def _synced_records(self) -> int:
+        """The recovery point, or the end of the last record before it where it lies in a gap."""
+        point, active = self.recovery_point, self._log.active
+        if (point.base, point.position) != (active.base_offset, active.size):
+            return point.offset
+        end = active.end_of_records(Place(point.offset, point.position))
+        return min(point.offset, active.base_offset if end is None else end)
 
     # Log start.
 
@@ -382,8 +400,8 @@ class LogFiles:
         gone = log.segments[:count]
         del log.segments[:count]
         del log.bases[:count]
+        stale = [snapshot_path(log.directory, at) for at in self.snapshots if at < log.bases[0]]
         self.snapshots = [at for at in self.snapshots if at >= log.bases[0]]
-        stale = [snapshot_path(log.directory, segment.base_offset) for segment in gone]
         moves = [(path, path + DELETED_SUFFIX) for segment in gone for path in _all_paths(segment)]
         home, directory, delay_ms = log.home, log.directory, log.config.file_delete_delay_ms
 

@@ -42,7 +42,7 @@ from tailrace.cluster.storage.segment import (
     Segment,
     offset_name,
 )
-from tailrace.cluster.storage.statefile import read_state
+from tailrace.cluster.storage.statefile import read_state, write_state
 from tailrace.cluster.storage.swap import recover_swaps
 
 _NUMBERED = re.compile(r"(\d{20})(\.[a-z]+)")
@@ -80,6 +80,9 @@ def open_log(
     producers: Callable[[], ProducerStates] = ProducerStates
     if own is not None and not own.segments:
         # A reset was cut short.
+        bases = [segment.base_offset for segment in found.segments[:1]]
+        identity = identity._replace(log_start_offset=max([identity.log_start_offset, *bases]))
+        _save_identity(files, directory, identity)
         _start_empty(opening, directory, found, identity.log_start_offset, config, own)
     else:
         producers = _open_whole(opening, directory, identity, config, found, saved, own)
@@ -111,6 +114,17 @@ def open_log(
     return Opened(state, found.to_remove, found.scanned, found.cut)
 
 
+def _save_identity(files: Files, directory: str, identity: Identity) -> None:
+    body = {
+        "topic": identity.topic_partition.topic,
+        "partition": identity.topic_partition.partition,
+        "topic_id": identity.topic_id.hex(),
+        "incarnation": identity.incarnation.hex(),
+        "log_start_offset": identity.log_start_offset,
+    }
+    write_state(files, f"{directory}/{PARTITION_FILE}", "partition", 1, body)
+
+
 def _open_whole(
     opening: Opening,
     directory: str,
@@ -122,6 +136,7 @@ def _open_whole(
 ) -> Callable[[], ProducerStates]:
     """The log with all that its small files say of it, scanned where they do not vouch for it."""
     if own is not None:
+        _drop_unlisted(opening, found, own)
         _require_segments(directory, found, own, config, clean=opening.clean)
         if opening.clean or config.flush == "commit":
             _require_sizes(found, own)
@@ -246,6 +261,16 @@ def _require_segments(
             f"{directory} lacks the segment {offset_name(missing[0])}{LOG_SUFFIX}. The replica must be "
             "fetched again from another one.",
         )
+
+
+def _drop_unlisted(opening: Opening, found: Found, own: SavedLogState) -> None:
+    """A segment is listed before its first write: one behind all that are listed is left from a cut."""
+    listed = [one for one in found.segments if one.base_offset <= own.segments[-1].base_offset]
+    unlisted = found.segments[len(listed) :]
+    if unlisted and listed:
+        remove_segments(opening, unlisted)
+        listed[-1].next_offset = listed[-1].base_offset
+        found.segments = listed
 
 
 def _require_sizes(found: Found, own: SavedLogState) -> None:

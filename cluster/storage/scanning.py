@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tailrace.cluster.common.batch import HEADER_SIZE, BatchHeader
+from tailrace.cluster.common.batch import HEADER_SIZE, BatchHeader, parse_header
 from tailrace.cluster.common.control import decode_markers
+from tailrace.cluster.common.errors import TailraceError
 from tailrace.cluster.common.records import Batch
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
@@ -198,6 +199,12 @@ class Scanner:
     def _take(self, segment: Segment, header: BatchHeader, window: bytes, at: int) -> None:
         markers = decode_markers(Batch(window, header, at)) if header.is_control else ()
         if header.leader_epoch > self._found.epochs.latest:
+            for epoch, start in self._epoch_starts.items():
+                if (
+                    self._found.epochs.latest < epoch < header.leader_epoch
+                    and self._last_end <= start <= header.base_offset
+                ):
+                    self._found.epochs.assign(epoch, start)
             self._found.epochs.assign(header.leader_epoch, self._epoch_start(header))
         segment.add(header, base_offset=header.base_offset, timestamp=header.largest_timestamp)
         segment.written = segment.size
@@ -214,6 +221,7 @@ class Scanner:
         """Raise STORAGE_CORRUPT unless the broken place can only be a write that nobody was promised."""
         segments = self._found.segments
         segment = segments[number]
+        broken = Place(max(broken.offset, self._broken_base(segment, broken, file_size)), broken.position)
         if broken.offset < self._promised:
             raise segment.damaged(
                 broken.position, f"{problem}, and everything up to offset {self._promised} had been synced"
@@ -233,6 +241,17 @@ class Scanner:
                     f"{problem}, and the batch at offset {proof.base_offset} was written after offset "
                     f"{broken.offset} had been synced",
                 )
+
+    def _broken_base(self, segment: Segment, broken: Place, file_size: int) -> int:
+        """Where the broken batch begins, if its header tells: behind a gap, perhaps."""
+        if file_size - broken.position < HEADER_SIZE:
+            return broken.offset
+        with self._opening.handles.borrow(segment.path) as file:
+            window = file.pread(HEADER_SIZE, broken.position)
+        try:
+            return parse_header(window).base_offset
+        except TailraceError:
+            return broken.offset
 
     def _find_proof(self, path: str, position: int, size: int, beyond: int) -> BatchHeader | None:
         with self._opening.handles.borrow(path) as file:

@@ -106,7 +106,9 @@ def clean_job(
         codec = Codec.from_name(config.compression_type)
     return CleanJob(
         directory=log.directory,
-        segments=tuple(segment.facts() for segment in log.segments if segment.next_offset <= assessment.end),
+        segments=tuple(
+            segment.facts() for segment in log.segments[:-1] if segment.next_offset <= assessment.end
+        ),
         first_dirty=assessment.first_dirty,
         end=assessment.end,
         aborted=tuple(log.aborted_transactions(log.segments[0].base_offset, assessment.end)),
@@ -176,6 +178,7 @@ def _install_one(log: Log, cleaned: CleanedSegment) -> None:
     removed: list[str] = []
     delay_ms = log.config.file_delete_delay_ms
     save_state = log.files.saving_rewrite()
+    stale_snapshots = log.files.forget_snapshots_below(facts.next_offset)
     log.swaps_waiting += 1
 
     def work() -> None:
@@ -185,6 +188,9 @@ def _install_one(log: Log, cleaned: CleanedSegment) -> None:
             home.writer.seal_file(path)
         home.writer.void(log.key, present)
         save_state()
+        for path in stale_snapshots:
+            home.files.remove(path)
+        home.files.sync_dir(log.directory)
         removed.extend(swap(home.files, log.directory, [cleaned.group]))
         for path in (cleaned_path, *stale):
             home.handles.forget(path)

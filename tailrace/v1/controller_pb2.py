@@ -26,43 +26,45 @@ from tailrace.v1 import errors_pb2 as tailrace_dot_v1_dot_errors__pb2
 from tailrace.v1 import metadata_pb2 as tailrace_dot_v1_dot_metadata__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctailrace/v1/controller.proto\x12\x0btailrace.v1\x1a\x18tailrace/v1/errors.proto\x1a\x1atailrace/v1/metadata.proto\"\xc0\x02\n\x15RegisterBrokerRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x13\n\x0bincarnation\x18\x03 \x01(\x0c\x12(\n\tendpoints\x18\x04 \x03(\x0b\x32\x15.tailrace.v1.Endpoint\x12\x0c\n\x04rack\x18\x05 \x01(\t\x12\x0c\n\x04host\x18\x06 \x01(\t\x12%\n\x08log_dirs\x18\x07 \x03(\x0b\x32\x13.tailrace.v1.LogDir\x12+\n\x08\x66\x65\x61tures\x18\x08 \x03(\x0b\x32\x19.tailrace.v1.FeatureRange\x12!\n\x14\x63lean_shutdown_epoch\x18\t \x01(\x03H\x00\x88\x01\x01\x12\x15\n\rflushes_to_os\x18\n \x01(\x08\x42\x17\n\x15_clean_shutdown_epoch\"\x7f\n\x16RegisterBrokerResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x18\n\x10metadata_version\x18\x04 \x01(\x03\"\x9c\x01\n\x10HeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x18\n\x10metadata_version\x18\x03 \x01(\x03\x12\x13\n\x0bwants_fence\x18\x04 \x01(\x08\x12\x16\n\x0ewants_shutdown\x18\x05 \x01(\x08\x12\x18\n\x10offline_log_dirs\x18\x06 \x03(\x0c\"\xc4\x01\n\x11HeartbeatResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\x12\x0e\n\x06\x66\x65nced\x18\x02 \x01(\x08\x12\x15\n\rshutting_down\x18\x03 \x01(\x08\x12\x10\n\x08may_stop\x18\x04 \x01(\x08\x12\x18\n\x10\x63ontroller_epoch\x18\x05 \x01(\x03\x12\x1d\n\x15heartbeat_interval_ms\x18\x06 \x01(\x05\x12\x1a\n\x12session_timeout_ms\x18\x07 \x01(\x05\"R\n\x15\x46ollowMetadataRequest\x12\x14\n\x0c\x66rom_version\x18\x01 \x01(\x03\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\"\xb3\x03\n\x0eMetadataUpdate\x12<\n\x08snapshot\x18\x01 \x01(\x0b\x32(.tailrace.v1.MetadataUpdate.SnapshotPartH\x00\x12\x36\n\x07\x62\x61tches\x18\x02 \x01(\x0b\x32#.tailrace.v1.MetadataUpdate.BatchesH\x00\x1a]\n\x05\x42\x61tch\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x03\x12)\n\x05\x62\x61tch\x18\x03 \x01(\x0b\x32\x1a.tailrace.v1.MetadataBatch\x1a\x84\x01\n\x0cSnapshotPart\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x03\x12,\n\x07records\x18\x03 \x03(\x0b\x32\x1b.tailrace.v1.MetadataRecord\x12\r\n\x05\x66irst\x18\x04 \x01(\x08\x12\x0c\n\x04last\x18\x05 \x01(\x08\x1a=\n\x07\x42\x61tches\x12\x32\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32!.tailrace.v1.MetadataUpdate.BatchB\x06\n\x04kind\"\xa1\x02\n\x16\x41lterPartitionsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x41\n\npartitions\x18\x03 \x03(\x0b\x32-.tailrace.v1.AlterPartitionsRequest.Partition\x1a\x9a\x01\n\tPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x0b\n\x03isr\x18\x05 \x03(\x05\x12\x19\n\x11isr_broker_epochs\x18\x06 \x03(\x03\x12\x11\n\trecovered\x18\x07 \x01(\x08\"\xdd\x01\n\x17\x41lterPartitionsResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\x12\x42\n\npartitions\x18\x02 \x03(\x0b\x32..tailrace.v1.AlterPartitionsResponse.Partition\x1a[\n\tPartition\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\x12+\n\x05state\x18\x02 \x01(\x0b\x32\x1c.tailrace.v1.PartitionRecord\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"j\n\x1b\x41llocateProducerIdsResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x32\xd4\x03\n\nController\x12Y\n\x0eRegisterBroker\x12\".tailrace.v1.RegisterBrokerRequest\x1a#.tailrace.v1.RegisterBrokerResponse\x12N\n\tHeartbeat\x12\x1d.tailrace.v1.HeartbeatRequest\x1a\x1e.tailrace.v1.HeartbeatResponse(\x01\x30\x01\x12S\n\x0e\x46ollowMetadata\x12\".tailrace.v1.FollowMetadataRequest\x1a\x1b.tailrace.v1.MetadataUpdate0\x01\x12\\\n\x0f\x41lterPartitions\x12#.tailrace.v1.AlterPartitionsRequest\x1a$.tailrace.v1.AlterPartitionsResponse\x12h\n\x13\x41llocateProducerIds\x12\'.tailrace.v1.AllocateProducerIdsRequest\x1a(.tailrace.v1.AllocateProducerIdsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctailrace/v1/controller.proto\x12\x0btailrace.v1\x1a\x18tailrace/v1/errors.proto\x1a\x1atailrace/v1/metadata.proto\"?\n\x1aRegisterControllerResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\"\xc0\x02\n\x15RegisterBrokerRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x13\n\x0bincarnation\x18\x03 \x01(\x0c\x12(\n\tendpoints\x18\x04 \x03(\x0b\x32\x15.tailrace.v1.Endpoint\x12\x0c\n\x04rack\x18\x05 \x01(\t\x12\x0c\n\x04host\x18\x06 \x01(\t\x12%\n\x08log_dirs\x18\x07 \x03(\x0b\x32\x13.tailrace.v1.LogDir\x12+\n\x08\x66\x65\x61tures\x18\x08 \x03(\x0b\x32\x19.tailrace.v1.FeatureRange\x12!\n\x14\x63lean_shutdown_epoch\x18\t \x01(\x03H\x00\x88\x01\x01\x12\x15\n\rflushes_to_os\x18\n \x01(\x08\x42\x17\n\x15_clean_shutdown_epoch\"\x7f\n\x16RegisterBrokerResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x18\n\x10metadata_version\x18\x04 \x01(\x03\"\x9c\x01\n\x10HeartbeatRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x18\n\x10metadata_version\x18\x03 \x01(\x03\x12\x13\n\x0bwants_fence\x18\x04 \x01(\x08\x12\x16\n\x0ewants_shutdown\x18\x05 \x01(\x08\x12\x18\n\x10offline_log_dirs\x18\x06 \x03(\x0c\"\xc4\x01\n\x11HeartbeatResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\x12\x0e\n\x06\x66\x65nced\x18\x02 \x01(\x08\x12\x15\n\rshutting_down\x18\x03 \x01(\x08\x12\x10\n\x08may_stop\x18\x04 \x01(\x08\x12\x18\n\x10\x63ontroller_epoch\x18\x05 \x01(\x03\x12\x1d\n\x15heartbeat_interval_ms\x18\x06 \x01(\x05\x12\x1a\n\x12session_timeout_ms\x18\x07 \x01(\x05\"R\n\x15\x46ollowMetadataRequest\x12\x14\n\x0c\x66rom_version\x18\x01 \x01(\x03\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\"\xb3\x03\n\x0eMetadataUpdate\x12<\n\x08snapshot\x18\x01 \x01(\x0b\x32(.tailrace.v1.MetadataUpdate.SnapshotPartH\x00\x12\x36\n\x07\x62\x61tches\x18\x02 \x01(\x0b\x32#.tailrace.v1.MetadataUpdate.BatchesH\x00\x1a]\n\x05\x42\x61tch\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x03\x12)\n\x05\x62\x61tch\x18\x03 \x01(\x0b\x32\x1a.tailrace.v1.MetadataBatch\x1a\x84\x01\n\x0cSnapshotPart\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x03\x12,\n\x07records\x18\x03 \x03(\x0b\x32\x1b.tailrace.v1.MetadataRecord\x12\r\n\x05\x66irst\x18\x04 \x01(\x08\x12\x0c\n\x04last\x18\x05 \x01(\x08\x1a=\n\x07\x42\x61tches\x12\x32\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32!.tailrace.v1.MetadataUpdate.BatchB\x06\n\x04kind\"\xa1\x02\n\x16\x41lterPartitionsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x41\n\npartitions\x18\x03 \x03(\x0b\x32-.tailrace.v1.AlterPartitionsRequest.Partition\x1a\x9a\x01\n\tPartition\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x0b\n\x03isr\x18\x05 \x03(\x05\x12\x19\n\x11isr_broker_epochs\x18\x06 \x03(\x03\x12\x11\n\trecovered\x18\x07 \x01(\x08\"\xdd\x01\n\x17\x41lterPartitionsResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\x12\x42\n\npartitions\x18\x02 \x03(\x0b\x32..tailrace.v1.AlterPartitionsResponse.Partition\x1a[\n\tPartition\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\x12+\n\x05state\x18\x02 \x01(\x0b\x32\x1c.tailrace.v1.PartitionRecord\"E\n\x1a\x41llocateProducerIdsRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"j\n\x1b\x41llocateProducerIdsResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.tailrace.v1.Error\x12\x19\n\x11\x66irst_producer_id\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x32\xb6\x04\n\nController\x12Y\n\x0eRegisterBroker\x12\".tailrace.v1.RegisterBrokerRequest\x1a#.tailrace.v1.RegisterBrokerResponse\x12N\n\tHeartbeat\x12\x1d.tailrace.v1.HeartbeatRequest\x1a\x1e.tailrace.v1.HeartbeatResponse(\x01\x30\x01\x12S\n\x0e\x46ollowMetadata\x12\".tailrace.v1.FollowMetadataRequest\x1a\x1b.tailrace.v1.MetadataUpdate0\x01\x12\\\n\x0f\x41lterPartitions\x12#.tailrace.v1.AlterPartitionsRequest\x1a$.tailrace.v1.AlterPartitionsResponse\x12h\n\x13\x41llocateProducerIds\x12\'.tailrace.v1.AllocateProducerIdsRequest\x1a(.tailrace.v1.AllocateProducerIdsResponse\x12`\n\x12RegisterController\x12!.tailrace.v1.ControllerRegistered\x1a\'.tailrace.v1.RegisterControllerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tailrace.v1.controller_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REGISTERBROKERREQUEST']._serialized_start=100
-  _globals['_REGISTERBROKERREQUEST']._serialized_end=420
-  _globals['_REGISTERBROKERRESPONSE']._serialized_start=422
-  _globals['_REGISTERBROKERRESPONSE']._serialized_end=549
-  _globals['_HEARTBEATREQUEST']._serialized_start=552
-  _globals['_HEARTBEATREQUEST']._serialized_end=708
-  _globals['_HEARTBEATRESPONSE']._serialized_start=711
-  _globals['_HEARTBEATRESPONSE']._serialized_end=907
-  _globals['_FOLLOWMETADATAREQUEST']._serialized_start=909
-  _globals['_FOLLOWMETADATAREQUEST']._serialized_end=991
-  _globals['_METADATAUPDATE']._serialized_start=994
-  _globals['_METADATAUPDATE']._serialized_end=1429
-  _globals['_METADATAUPDATE_BATCH']._serialized_start=1130
-  _globals['_METADATAUPDATE_BATCH']._serialized_end=1223
-  _globals['_METADATAUPDATE_SNAPSHOTPART']._serialized_start=1226
-  _globals['_METADATAUPDATE_SNAPSHOTPART']._serialized_end=1358
-  _globals['_METADATAUPDATE_BATCHES']._serialized_start=1360
-  _globals['_METADATAUPDATE_BATCHES']._serialized_end=1421
-  _globals['_ALTERPARTITIONSREQUEST']._serialized_start=1432
-  _globals['_ALTERPARTITIONSREQUEST']._serialized_end=1721
-  _globals['_ALTERPARTITIONSREQUEST_PARTITION']._serialized_start=1567
-  _globals['_ALTERPARTITIONSREQUEST_PARTITION']._serialized_end=1721
-  _globals['_ALTERPARTITIONSRESPONSE']._serialized_start=1724
-  _globals['_ALTERPARTITIONSRESPONSE']._serialized_end=1945
-  _globals['_ALTERPARTITIONSRESPONSE_PARTITION']._serialized_start=1854
-  _globals['_ALTERPARTITIONSRESPONSE_PARTITION']._serialized_end=1945
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=1947
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=2016
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=2018
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=2124
-  _globals['_CONTROLLER']._serialized_start=2127
-  _globals['_CONTROLLER']._serialized_end=2595
+  _globals['_REGISTERCONTROLLERRESPONSE']._serialized_start=99
+  _globals['_REGISTERCONTROLLERRESPONSE']._serialized_end=162
+  _globals['_REGISTERBROKERREQUEST']._serialized_start=165
+  _globals['_REGISTERBROKERREQUEST']._serialized_end=485
+  _globals['_REGISTERBROKERRESPONSE']._serialized_start=487
+  _globals['_REGISTERBROKERRESPONSE']._serialized_end=614
+  _globals['_HEARTBEATREQUEST']._serialized_start=617
+  _globals['_HEARTBEATREQUEST']._serialized_end=773
+  _globals['_HEARTBEATRESPONSE']._serialized_start=776
+  _globals['_HEARTBEATRESPONSE']._serialized_end=972
+  _globals['_FOLLOWMETADATAREQUEST']._serialized_start=974
+  _globals['_FOLLOWMETADATAREQUEST']._serialized_end=1056
+  _globals['_METADATAUPDATE']._serialized_start=1059
+  _globals['_METADATAUPDATE']._serialized_end=1494
+  _globals['_METADATAUPDATE_BATCH']._serialized_start=1195
+  _globals['_METADATAUPDATE_BATCH']._serialized_end=1288
+  _globals['_METADATAUPDATE_SNAPSHOTPART']._serialized_start=1291
+  _globals['_METADATAUPDATE_SNAPSHOTPART']._serialized_end=1423
+  _globals['_METADATAUPDATE_BATCHES']._serialized_start=1425
+  _globals['_METADATAUPDATE_BATCHES']._serialized_end=1486
+  _globals['_ALTERPARTITIONSREQUEST']._serialized_start=1497
+  _globals['_ALTERPARTITIONSREQUEST']._serialized_end=1786
+  _globals['_ALTERPARTITIONSREQUEST_PARTITION']._serialized_start=1632
+  _globals['_ALTERPARTITIONSREQUEST_PARTITION']._serialized_end=1786
+  _globals['_ALTERPARTITIONSRESPONSE']._serialized_start=1789
+  _globals['_ALTERPARTITIONSRESPONSE']._serialized_end=2010
+  _globals['_ALTERPARTITIONSRESPONSE_PARTITION']._serialized_start=1919
+  _globals['_ALTERPARTITIONSRESPONSE_PARTITION']._serialized_end=2010
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=2012
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=2081
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=2083
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=2189
+  _globals['_CONTROLLER']._serialized_start=2192
+  _globals['_CONTROLLER']._serialized_end=2758
 # @@protoc_insertion_point(module_scope)

@@ -1,4 +1,4 @@
-"""What must hold for a log after a crash, whatever happened before it."""
+"""What must hold for a log, whatever happened to it before."""
 
 from __future__ import annotations
 
@@ -9,34 +9,6 @@ from tailrace.cluster.storage.core.aborted import AbortedTransaction
 from tailrace.cluster.storage.core.epochs import EpochHistory
 from tailrace.cluster.storage.core.producers import ProducerStates
 from tailrace.cluster.storage.log import Log
-from tests.support.engine import values_of
-from tests.support.histories import Books, Version
-
-
-def check_recovered(log: Log | None, books: Books, where: str) -> None:
-    """Everything acknowledged is there, nothing else is wrong."""
-    if log is None:
-        assert not books.exists_promised, f"{where}: the log is gone though records in it were acknowledged"
-        return
-    assert log.log_start_offset >= books.start_promised, f"{where}: delete-records was forgotten"
-    assert log.log_start_offset <= max(books.start_asked, 0), f"{where}: the log starts too late"
-    found = dict(values_of(log))
-    problems = [_compare(log, found, version) for version in books.versions]
-    assert None in problems, f"{where}: {problems}"
-    check_consistent(log, where)
-
-
-def _compare(log: Log, found: dict[int, bytes | None], version: Version) -> str | None:
-    start = log.log_start_offset
-    # A batch that reaches below the log start is still stored whole.
-    present = {offset: value for offset, value in found.items() if offset >= start}
-    for offset, value in present.items():
-        if offset not in version.records or version.records[offset] != value:
-            return f"offset {offset} holds what was never appended there"
-    for offset in version.records:
-        if start <= offset < max(version.acked, log.end_offset) and offset not in present:
-            return f"offset {offset} is missing (acknowledged up to {version.acked}, end {log.end_offset})"
-    return None
 
 
 def check_consistent(log: Log, where: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
@@ -32,20 +32,27 @@ def no_throttle() -> Throttle:
 
 
 class Engine:
-    """One life of a process: everything before `crash` happens on the same manager."""
+    """One life of a process: everything before `crash` happens on the same manager.
+
+    All topics have the settings `topic`, but for those that `topics` names.
+    """
 
     def __init__(
         self,
         files: Files | None = None,
         *,
         topic: TopicConfig | None = None,
+        topics: Mapping[str, TopicConfig] | None = None,
         config: StorageConfig | None = None,
         now_ms: int = START_MS,
+        blocking: InlineBlocking | None = None,
+        new_id: Callable[[], UUID] = lambda: UUID(int=next(_IDS)),
     ) -> None:
         self.files = files if files is not None else FaultFiles(Random(0))
         self.config = config if config is not None else StorageConfig(log_dir="/data")
         self.topic = topic if topic is not None else self.config.topic_defaults()
-        self.blocking = InlineBlocking()
+        self.topics = topics if topics is not None else {}
+        self.blocking = blocking if blocking is not None else InlineBlocking()
         self.now_ms = now_ms
         self.offline: dict[str, TailraceError] = {}
         self.manager = LogManager(
@@ -53,8 +60,8 @@ class Engine:
             files=self.files,
             blocking=self.blocking,
             throttle=no_throttle(),
-            topic_config=lambda topic: self.topic,
-            new_id=lambda: UUID(int=next(_IDS)),
+            topic_config=self.settings_of,
+            new_id=new_id,
         )
         self.manager.on_offline = self.offline.__setitem__
         self.report: OpenReport = self.manager.open(now_ms=now_ms)
@@ -63,7 +70,11 @@ class Engine:
         existing = self.manager.get(topic_partition)
         if existing is not None:
             return existing
-        return self.manager.create(topic_partition, topic_id, self.topic, now_ms=self.now_ms)
+        config = self.settings_of(topic_partition.topic)
+        return self.manager.create(topic_partition, topic_id, config, now_ms=self.now_ms)
+
+    def settings_of(self, topic: str) -> TopicConfig:
+        return self.topics.get(topic, self.topic)
 
     def drain(self) -> None:
         self.blocking.drain()

@@ -1,21 +1,19 @@
 """flush=os: acknowledged when the operating system has it, synced now and then, whole after any crash.
 
 A kill loses nothing. A loss of power may lose the end of a log that was not synced yet, and is never taken
-for corruption: what is left is a prefix, with everything below the last sync in it.
+for corruption: what is left is a prefix, with everything below the last sync in it. test_crash.py crashes
+such logs anywhere.
 """
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
-from random import Random
 
 import pytest
 
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.common.types import TopicPartition
 from tailrace.cluster.storage.log import Log
-from tests.support.checks import check_recovered
 from tests.support.driving import (
     KeepsUnsynced,
     fault_files,
@@ -26,18 +24,8 @@ from tests.support.driving import (
     waiters,
 )
 from tests.support.engine import Engine, append
-from tests.support.fault_files import FaultFiles, PowerLost
-from tests.support.histories import SMALL, History
 
 OS_FLUSH = TopicConfig(flush="os", flush_messages=10, flush_ms=5000)
-SHORT_SEGMENTS = TopicConfig(
-    flush="os",
-    flush_messages=20,
-    flush_ms=4000,
-    segment_bytes=2000,
-    index_interval_bytes=200,
-    file_delete_delay_ms=1000,
-)
 
 
 def logs_of(engine: Engine, count: int) -> list[Log]:
@@ -121,64 +109,3 @@ def test_records_are_safe_from_the_first_on_when_flush_turns_from_os_to_commit()
     after = next_life(engine, fault_files(engine).crash(KeepsUnsynced()))
     assert offsets_of(after.log(log.topic_partition)) == [0, 1]
     assert offsets_of(power_lost(engine).log(log.topic_partition)) == [0, 1]
-
-
-# Crashes.
-
-
-def crashed(seed: int, step: int, length: int) -> tuple[FaultFiles, History]:
-    files = FaultFiles(Random(seed))
-    files.crash_after(step)
-    history = History(files, seed, steps=length, topic=SHORT_SEGMENTS)
-    with contextlib.suppress(PowerLost):
-        history.run()
-    return files, history
-
-
-def steps_of(seed: int, length: int) -> int:
-    files = FaultFiles(Random(seed))
-    History(files, seed, steps=length, topic=SHORT_SEGMENTS).run()
-    return files.steps
-
-
-def check_disk(disk: FaultFiles, history: History, where: str) -> None:
-    engine = Engine(disk, config=SMALL, topic=SHORT_SEGMENTS)
-    assert not engine.report.corrupt, f"{where}: {engine.report.corrupt}"
-    for partition, books in history.books.items():
-        log = engine.manager.get(partition)
-        if log is not None and log.key.topic_id != books.topic_id.bytes:
-            log = None  # The topic of that name before it was deleted and created anew.
-        check_recovered(log, books, f"{where}, {partition}")
-    for log in engine.manager.logs.values():
-        append(log, b"after", epoch=1000, now_ms=engine.now_ms)
-    engine.drain()
-    engine.tick(60_000)
-    assert not engine.offline, where
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_acknowledged_records_stay_when_the_process_is_killed_anywhere(seed: int) -> None:
-    length = 60
-    total = steps_of(seed, length)
-    for step in Random(seed).sample(range(1, total + 1), 25):
-        files, history = crashed(seed, step, length)
-        check_disk(files.kill(), history, f"seed {seed}, step {step}")
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_prefix_with_all_that_was_synced_stays_when_power_is_lost_anywhere(seed: int) -> None:
-    length = 60
-    total = steps_of(seed, length)
-    for step in Random(seed).sample(range(1, total + 1), 20):
-        files, history = crashed(seed, step, length)
-        synced = {} if history.engine is None else {
-            partition: log.synced_end for partition, log in history.engine.manager.logs.items()
-        }  # fmt: skip
-        for partition, books in history.books.items():
-            for version in books.versions:
-                promised = synced.get(partition, 0) if len(books.versions) == 1 else 0
-                version.acked = min(version.acked, promised)
-            books.exists_promised = any(version.acked for version in books.versions)
-        for draw in range(2):
-            where = f"seed {seed}, step {step}, draw {draw}"
-            check_disk(files.crash(Random(f"{seed}/{step}/{draw}")), history, where)
