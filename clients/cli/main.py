@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import tailrace
-from tailrace.clients.cli import log
+from tailrace.clients.cli import brokers, certs, configs, features, log, partitions, quorum, server, topics
 from tailrace.cluster.common.errors import TailraceError
 
 app = typer.Typer(
@@ -21,7 +21,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Tailrace: a distributed, replicated, partitioned commit log.",
 )
+app.command(name="server")(server.server)
+app.add_typer(topics.app, name="topics")
+app.add_typer(configs.app, name="configs")
+app.add_typer(partitions.app, name="partitions")
+app.add_typer(brokers.app, name="brokers")
+app.add_typer(quorum.app, name="quorum")
+app.add_typer(features.app, name="features")
 app.add_typer(log.app, name="log")
+app.add_typer(certs.app, name="certs")
 
 
 def _show_version(wanted: bool) -> None:

@@ -22,6 +22,8 @@ C = TypeVar("C")
 PREFIX = "TAILRACE_"
 FILE_VARIABLE = "TAILRACE_CONFIG"
 """Names the file; not a setting itself."""
+_OF_COMMANDS = (FILE_VARIABLE, "TAILRACE_BOOTSTRAP_CONTROLLER")
+"""Variables of the command line, no settings of a node."""
 
 _SERVICE_LINK = re.compile(r"TAILRACE(_\w+)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 """Variables that Kubernetes puts into every container beside a service whose name begins with tailrace."""
@@ -96,7 +98,9 @@ def from_environment(environ: Mapping[str, str]) -> list[Found]:
             variable.removeprefix(PREFIX).lower().replace("_", "."), value, f"environment variable {variable}"
         )
         for variable, value in sorted(environ.items())
-        if variable.startswith(PREFIX) and variable != FILE_VARIABLE and not _is_service_link(variable, value)
+        if variable.startswith(PREFIX)
+        and variable not in _OF_COMMANDS
+        and not _is_service_link(variable, value)
     ]
 
 

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from tailrace.cluster.common.addresses import Address
 from tailrace.cluster.common.kinds import MAX_INT, Flag, Integer, Optional, Words
-from tailrace.cluster.common.server_config import HOST, Address
+from tailrace.cluster.common.server_config import HOST
 from tailrace.cluster.common.settings import Relation, Settings, setting
 
 _VOTER = rf"(\d+)@({HOST}):(\d{{1,5}})"
@@ -51,14 +52,11 @@ class ControllerConfig(Settings):
     metadata_log_max_record_bytes_between_snapshots: int = setting(
         Integer(1024, MAX_INT), 20 * _MIB, "A snapshot is taken after so much of the metadata log."
     )
-    metadata_log_max_snapshot_interval_ms: int = setting(
-        Integer(1000), 3_600_000, "A snapshot is taken at least so often, if anything has changed."
-    )
     broker_session_timeout_ms: int = setting(
-        Integer(100, 600_000), 9_000, "A broker that is silent for this long is fenced.", runtime=True
+        Integer(100, 600_000), 9_000, "A broker that is silent for this long is fenced."
     )
     broker_heartbeat_interval_ms: int = setting(
-        Integer(10, 60_000), 2_000, "How often brokers tell the controller that they are there.", runtime=True
+        Integer(10, 60_000), 2_000, "How often brokers tell the controller that they are there."
     )
     auto_leader_rebalance_enable: bool = setting(
         Flag(), True, "Whether preferred leaders are elected by themselves.", runtime=True

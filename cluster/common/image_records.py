@@ -43,8 +43,11 @@ def records_of(image: ClusterImage) -> Iterator[pb.MetadataRecord]:
     for _, topic_id in sorted(image.topic_ids.items()):
         topic = image.topics[topic_id]
         yield record(topic_created=pb.TopicCreated(topic_id=topic_id.bytes, name=topic.name))
+        id_bytes = topic_id.bytes
         for number, partition in enumerate(topic.partitions):
-            yield record(partition=partition_record(topic_id, number, partition))
+            filled = record()
+            _fill_partition(filled.partition, id_bytes, number, partition)
+            yield filled
     for (kind, name), values in sorted(image.configs.items()):
         for key, value in sorted(values.items()):
             yield record(config=pb.ConfigRecord(type=kind, name=name, key=key, value=value))
@@ -63,22 +66,34 @@ def digest_of(image: ClusterImage) -> str:
 
 
 def partition_record(topic_id: UUID, number: int, partition: PartitionImage) -> pb.PartitionRecord:
-    known = partition.last_known_leader
-    return pb.PartitionRecord(
-        topic_id=topic_id.bytes,
-        partition=number,
-        replicas=partition.replicas,
-        isr=partition.isr,
-        leader=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        partition_epoch=partition.partition_epoch,
-        elr=partition.elr,
-        last_known_leader=() if known == NO_LEADER else (known,),
-        adding=partition.adding,
-        removing=partition.removing,
-        recovering=partition.recovering,
-        directories=[one.bytes for one in partition.directories],
-    )
+    record = pb.PartitionRecord()
+    _fill_partition(record, topic_id.bytes, number, partition)
+    return record
+
+
+def _fill_partition(
+    record: pb.PartitionRecord, topic_id: bytes, number: int, partition: PartitionImage
+) -> None:
+    """Snapshots hold very many of these, so a record is filled in its place, and what is empty is not
+    touched: measured, that takes less than half the time of making a record from keywords and copying it."""
+    record.topic_id = topic_id
+    record.partition = number
+    record.replicas.extend(partition.replicas)
+    record.isr.extend(partition.isr)
+    record.leader = partition.leader
+    record.leader_epoch = partition.leader_epoch
+    record.partition_epoch = partition.partition_epoch
+    record.recovering = partition.recovering
+    if partition.elr:
+        record.elr.extend(partition.elr)
+    if partition.last_known_leader != NO_LEADER:
+        record.last_known_leader.append(partition.last_known_leader)
+    if partition.adding:
+        record.adding.extend(partition.adding)
+    if partition.removing:
+        record.removing.extend(partition.removing)
+    if partition.directories:
+        record.directories.extend([one.bytes for one in partition.directories])
 
 
 def broker_record(broker: BrokerImage) -> pb.BrokerRegistered:

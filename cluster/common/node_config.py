@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tailrace.cluster.common.controller_config import ControllerConfig
 from tailrace.cluster.common.kinds import Choice
-from tailrace.cluster.common.settings import BROKER, Settings, setting
+from tailrace.cluster.common.server_config import ServerConfig
+from tailrace.cluster.common.settings import Settings, setting
 from tailrace.cluster.common.storage_config import StorageConfig
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -26,18 +28,18 @@ class LoggingConfig(Settings):
         "auto",
         "How events are written: `text` for people, `json` for machines, `auto` is text on a terminal and"
         " JSON elsewhere.",
-        waits_for=BROKER,
     )
     logging_level: str = setting(
         Choice(LOG_LEVELS),
         "info",
         "The least important events that are written.",
         runtime=True,
-        waits_for=BROKER,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
+    server: ServerConfig = field(default_factory=ServerConfig)
+    controller: ControllerConfig = field(default_factory=ControllerConfig)
     storage: StorageConfig = field(default_factory=StorageConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)

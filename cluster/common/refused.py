@@ -19,12 +19,12 @@ _ONE_FORMAT: Final = (
 )
 _NO_ZOOKEEPER: Final = "is refused: there is no ZooKeeper, the controller quorum keeps the metadata"
 _NO_SERVER: Final = (
-    "is not yet supported: it belongs to the network server, and this version has the storage engine only;"
+    "is not yet supported: it belongs to brokers, and this version has controllers and the storage engine;"
     " remove it"
 )
 _NO_ACCESS_CONTROL: Final = (
-    "is not yet supported: there is no authentication, encryption or access control in this version;"
-    " remove it, and keep the data on machines that you trust"
+    "is not yet supported: there are no users and no access control lists in this version; remove it, and"
+    " let only those in who show a certificate (tls.cert.file, tls.key.file, tls.ca.file)"
 )
 _NO_QUOTAS: Final = "is not yet supported: there are no quotas in this version; remove it"
 _CHECKPOINT: Final = "is refused: checkpoints are written together; set log.checkpoint.interval.ms"
@@ -70,23 +70,12 @@ _NAMES: Final[dict[str, str]] = {
     "num.network.threads": "is refused: the network runs on one event loop; start one process for each core",
     "num.io.threads": "is refused: disk work runs in writer jobs, one for each log directory",
     "queued.max.requests": "is refused: what waits is bounded in bytes; set log.pending.max.bytes",
-    # What the network server will bring.
+    # What brokers will bring.
     **dict.fromkeys(
         (
-            "node.id",
-            "broker.id",
             "broker.rack",
-            "process.roles",
-            "listeners",
-            "advertised.listeners",
             "auto.create.topics.enable",
-            "delete.topic.enable",
-            "default.replication.factor",
-            "num.partitions",
-            "broker.session.timeout.ms",
-            "broker.heartbeat.interval.ms",
             "controlled.shutdown.enable",
-            "auto.leader.rebalance.enable",
             "transactional.id.expiration.ms",
             "connections.max.idle.ms",
             "max.connections",
@@ -105,11 +94,11 @@ _PREFIXES: Final[tuple[tuple[str, str], ...]] = (
     ("remote.log.", _NO_TIERS),
     ("ssl.", _NO_ACCESS_CONTROL),
     ("sasl.", _NO_ACCESS_CONTROL),
-    ("security.", _NO_ACCESS_CONTROL),
+    ("security.protocol", _NO_ACCESS_CONTROL),
+    ("security.inter.broker.", _NO_ACCESS_CONTROL),
     ("delegation.token.", _NO_ACCESS_CONTROL),
     ("quota.", _NO_QUOTAS),
     ("client.quota.", _NO_QUOTAS),
-    ("controller.", _NO_SERVER),
     ("replica.", _NO_SERVER),
     ("offsets.", _NO_SERVER),
     ("group.", _NO_SERVER),

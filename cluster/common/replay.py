@@ -33,9 +33,13 @@ from tailrace.v1 import metadata_pb2 as pb
 # The newest level of metadata.version that this release writes and replays, and the oldest.
 MIN_METADATA_LEVEL = 1
 MAX_METADATA_LEVEL = 1
+# The size up to which answers to requests with ids are kept, beside their number REQUESTS_KEPT: long ones
+# would make every snapshot long. The newest is kept in any case.
+REQUEST_BYTES_KEPT = 4 * 1024 * 1024
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+_Replicas = tuple[int, ...]
 
 
 class ReplayError(Exception):
@@ -76,19 +80,37 @@ def image_from_records(
     return builder.build(version, controller_epoch)
 
 
+class _OpenTopic:
+    """A topic whose partitions are being changed."""
+
+    __slots__ = ("name", "partitions", "topic_id", "touched")
+
+    def __init__(self, topic: TopicImage) -> None:
+        self.topic_id = topic.topic_id
+        self.name = topic.name
+        self.partitions = list(topic.partitions)
+        self.touched: set[int] = set()
+
+    def close(self) -> TopicImage:
+        return TopicImage(topic_id=self.topic_id, name=self.name, partitions=tuple(self.partitions))
+
+
 class _Builder:
     def __init__(self, image: ClusterImage) -> None:
         self.delta = Delta()
         self._image = image
         self._changes: dict[str, Any] = {}
-        self._partitions: dict[UUID, list[PartitionImage]] = {}
+        # By the id's bytes, as records carry them: a snapshot has very many partitions, and to make and hash
+        # a UUID for each of them is slow.
+        self._open_topics: dict[bytes, _OpenTopic] = {}
+        self._replica_lists: dict[_Replicas, _Replicas] = {}
+        self._request_bytes: int | None = None
 
     def build(self, version: int, controller_epoch: int) -> ClusterImage:
-        if self._partitions:
-            topics = self._open("topics", self._image.topics)
-            for topic_id, partitions in self._partitions.items():
-                if topic_id in topics:
-                    topics[topic_id] = replace(topics[topic_id], partitions=tuple(partitions))
+        for opened in self._open_topics.values():
+            if opened.touched:
+                self._open("topics", self._image.topics)[opened.topic_id] = opened.close()
+                self.delta.partitions[opened.topic_id] = opened.touched
         changed = self._changes
         return replace(self._image, version=version, controller_epoch=controller_epoch, **changed)
 
@@ -134,7 +156,7 @@ class _Builder:
         controllers = self._open("controllers", self._image.controllers)
         controllers[record.node_id] = ControllerImage(
             node_id=record.node_id,
-            incarnation=UUID(bytes=record.incarnation),
+            incarnation=_uuid(record.incarnation),
             endpoints=_endpoints(record.endpoints),
             features=_features(record.features),
         )
@@ -145,15 +167,18 @@ class _Builder:
         brokers = self._open("brokers", self._image.brokers)
         before = brokers.get(record.broker_id)
         if before is not None and record.broker_epoch <= before.epoch:
-            raise ReplayError(f"broker {record.broker_id} registers with an epoch that is not larger")
+            # The same process may register again with its epoch, to tell other endpoints.
+            same_process = record.incarnation == before.incarnation.bytes
+            if not same_process or record.broker_epoch < before.epoch:
+                raise ReplayError(f"broker {record.broker_id} registers with an epoch that is not larger")
         brokers[record.broker_id] = BrokerImage(
             broker_id=record.broker_id,
-            incarnation=UUID(bytes=record.incarnation),
+            incarnation=_uuid(record.incarnation),
             epoch=record.broker_epoch,
             endpoints=_endpoints(record.endpoints),
             rack=record.rack,
             host=record.host,
-            log_dirs=tuple(LogDirImage(UUID(bytes=one.id), one.online) for one in record.log_dirs),
+            log_dirs=tuple(LogDirImage(_uuid(one.id), one.online) for one in record.log_dirs),
             features=_features(record.features),
             fenced=record.fenced,
             shutting_down=record.shutting_down,
@@ -176,7 +201,7 @@ class _Builder:
         if record.HasField("shutting_down"):
             broker = replace(broker, shutting_down=record.shutting_down)
         if record.log_dirs:
-            changed = {UUID(bytes=one.id): one.online for one in record.log_dirs}
+            changed = {_uuid(one.id): one.online for one in record.log_dirs}
             kept = [
                 LogDirImage(one.directory_id, changed.pop(one.directory_id, one.online))
                 for one in broker.log_dirs
@@ -202,51 +227,52 @@ class _Builder:
     # Topics and partitions.
 
     def topic_created(self, record: pb.TopicCreated) -> None:
-        topic_id = UUID(bytes=record.topic_id)
+        topic_id = _uuid(record.topic_id)
         topics = self._open("topics", self._image.topics)
         names = self._open("topic_ids", self._image.topic_ids)
         if topic_id in topics or record.name in names:
             raise ReplayError(f"topic {record.name!r} ({topic_id}) is created twice")
-        topics[topic_id] = TopicImage(topic_id=topic_id, name=record.name, partitions=())
+        topics[topic_id] = created = TopicImage(topic_id=topic_id, name=record.name, partitions=())
         names[record.name] = topic_id
-        self._partitions[topic_id] = []
+        self._open_topics[record.topic_id] = _OpenTopic(created)
         self.delta.created_topics.add(topic_id)
 
     def topic_deleted(self, record: pb.TopicDeleted) -> None:
-        topic_id = UUID(bytes=record.topic_id)
+        topic_id = _uuid(record.topic_id)
         topics = self._open("topics", self._image.topics)
         topic = topics.pop(topic_id, None)
         if topic is None:
             raise ReplayError(f"topic {topic_id} is deleted and does not exist")
         del self._open("topic_ids", self._image.topic_ids)[topic.name]
-        self._partitions.pop(topic_id, None)
+        self._open_topics.pop(record.topic_id, None)
         key = (pb.CONFIG_RESOURCE_TYPE_TOPIC, topic.name)
         if key in self._changes.get("configs", self._image.configs):
             del self._open("configs", self._image.configs)[key]
             self.delta.configs.add(key)
-        self.delta.partitions.pop(topic_id, None)
         if topic_id in self.delta.created_topics:
             self.delta.created_topics.discard(topic_id)
         else:
             self.delta.deleted_topics[topic_id] = self._image.topics[topic_id]
 
     def partition(self, record: pb.PartitionRecord) -> None:
-        topic_id = UUID(bytes=record.topic_id)
-        partitions = self._partitions.get(topic_id)
-        if partitions is None:
-            topic = self._changes.get("topics", self._image.topics).get(topic_id)
-            if topic is None:
-                raise ReplayError(f"partition {record.partition} of topic {topic_id}, which does not exist")
-            partitions = self._partitions[topic_id] = list(topic.partitions)
+        opened = self._open_topics.get(record.topic_id) or self._open_topic(record)
+        partitions = opened.partitions
         number = record.partition
-        changed = partition_from(record)
         if number == len(partitions):
-            partitions.append(changed)
+            partitions.append(partition_from(record, self._replica_lists))
         elif 0 <= number < len(partitions):
-            partitions[number] = changed
+            partitions[number] = partition_from(record, self._replica_lists)
         else:
-            raise ReplayError(f"partition {number} of topic {topic_id}, which has {len(partitions)}")
-        self.delta.partitions.setdefault(topic_id, set()).add(number)
+            raise ReplayError(f"partition {number} of topic {opened.topic_id}, which has {len(partitions)}")
+        opened.touched.add(number)
+
+    def _open_topic(self, record: pb.PartitionRecord) -> _OpenTopic:
+        topic_id = _uuid(record.topic_id)
+        topic = self._changes.get("topics", self._image.topics).get(topic_id)
+        if topic is None:
+            raise ReplayError(f"partition {record.partition} of topic {topic_id}, which does not exist")
+        opened = self._open_topics[record.topic_id] = _OpenTopic(topic)
+        return opened
 
     # The rest.
 
@@ -271,25 +297,48 @@ class _Builder:
 
     def request_done(self, record: pb.RequestDone) -> None:
         requests = self._open("requests", self._image.requests)
+        if self._request_bytes is None:
+            self._request_bytes = sum(map(len, requests.values()))
+        replaced = requests.pop(record.request_id, b"")
         requests[record.request_id] = record.response
-        if len(requests) > REQUESTS_KEPT:
-            del requests[next(iter(requests))]
+        self._request_bytes += len(record.response) - len(replaced)
+        while len(requests) > REQUESTS_KEPT or self._request_bytes > REQUEST_BYTES_KEPT:
+            if len(requests) == 1:
+                break
+            self._request_bytes -= len(requests.pop(next(iter(requests))))
 
 
-def partition_from(record: pb.PartitionRecord) -> PartitionImage:
+def partition_from(
+    record: pb.PartitionRecord, known_lists: dict[_Replicas, _Replicas] | None = None
+) -> PartitionImage:
+    """A list of replicas that is in `known_lists` is taken from there: partitions are many, lists are few."""
+    replicas = tuple(record.replicas)
+    isr = tuple(record.isr)
+    if known_lists is not None:
+        replicas = known_lists.setdefault(replicas, replicas)
+        isr = known_lists.setdefault(isr, isr)
+    elr, adding, removing = record.elr, record.adding, record.removing
+    last_known_leader, directories = record.last_known_leader, record.directories
+    # Making a tuple of nothing takes as long as making one of something, and these are nearly always empty.
     return PartitionImage(
-        tuple(record.replicas),
-        tuple(record.isr),
+        replicas,
+        isr,
         record.leader,
         record.leader_epoch,
         record.partition_epoch,
-        tuple(record.elr),
-        record.last_known_leader[0] if record.last_known_leader else NO_LEADER,
-        tuple(record.adding),
-        tuple(record.removing),
+        tuple(elr) if elr else (),
+        last_known_leader[0] if last_known_leader else NO_LEADER,
+        tuple(adding) if adding else (),
+        tuple(removing) if removing else (),
         record.recovering,
-        tuple(UUID(bytes=one) for one in record.directories),
+        tuple([_uuid(one) for one in directories]) if directories else (),
     )
+
+
+def _uuid(value: bytes) -> UUID:
+    if len(value) != 16:
+        raise ReplayError(f"an id of {len(value)} bytes instead of 16")
+    return UUID(bytes=value)
 
 
 def _endpoints(endpoints: Iterable[pb.Endpoint]) -> tuple[EndpointImage, ...]:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from tailrace.cluster.common.addresses import Address
 from tailrace.cluster.common.kinds import MAX_INT, Choice, Flag, Integer, Optional, Text, Words
 from tailrace.cluster.common.settings import BROKER, Relation, Settings, setting
 
@@ -23,26 +24,9 @@ _ADDRESS = rf"({HOST}):(\d{{1,5}})"
 _MAX_PORT = 65535
 
 
-class Address(NamedTuple):
-    """`port` 0 lets the system choose one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 class Listener(NamedTuple):
     name: str
     address: Address
-
-
-def parse_address(text: str) -> Address:
-    match = re.fullmatch(_ADDRESS, text.strip())
-    if match is None or int(match[2]) > _MAX_PORT:
-        raise ValueError(f"{text!r} is not an address: it must be host:port")
-    return Address(match[1].strip("[]"), int(match[2]))
 
 
 def parse_listener(text: str) -> Listener:
@@ -110,6 +94,7 @@ class ServerConfig(Settings):
         Choice(("required", "none")),
         "required",
         "Whether clients must show a certificate. Between nodes it is always required.",
+        waits_for=BROKER,
     )
     security_allow_plaintext: bool = setting(
         Flag(), False, "Lets listeners without TLS have addresses other than loopback."

@@ -32,6 +32,12 @@ from tailrace.cluster.common.topic_config import (
     TopicConfig,
 )
 
+CLUSTER_WIDE = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
+"""Settings on which controller and brokers must agree, or committed records are lost: a leader that makes do
+with fewer replicas in sync than the controller believes commits records that an eligible leader replica
+lacks. So they come from the metadata alone: set for a topic or for all brokers, never for one broker or in a
+file."""
+
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
 _MIB = 1 << 20

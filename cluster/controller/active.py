@@ -12,7 +12,7 @@ where the log stands, and goes on from the committed image.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
@@ -55,6 +55,17 @@ class NotControllerError(TailraceError):
         who = "no controller is active at the moment" if hint is None else f"node {hint.node_id} is active"
         super().__init__(code, f"this node is not the active controller; {who}")
         self.hint = hint
+
+    @property
+    def error_metadata(self) -> Mapping[str, str]:
+        """What callers over the network get to find the active controller."""
+        if self.hint is None:
+            return {}
+        found = {"controller-id": str(self.hint.node_id)}
+        if self.hint.endpoint is not None:
+            found["controller-host"] = self.hint.endpoint.host
+            found["controller-port"] = str(self.hint.endpoint.port)
+        return found
 
 
 class ActiveController:

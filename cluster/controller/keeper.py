@@ -14,7 +14,7 @@ from tailrace.cluster.common.image import BrokerImage, ClusterImage
 from tailrace.cluster.controller.active import ActiveController
 from tailrace.cluster.controller.core import brokers, registration
 from tailrace.cluster.controller.core.decision import Decision
-from tailrace.cluster.controller.core.repair import replace_lost_leaders
+from tailrace.cluster.controller.core.repair import finish_elections
 from tailrace.cluster.controller.core.sessions import BrokerSessions, Probe, SessionOver, SessionTimes
 from tailrace.cluster.runtime.clock import Clock
 from tailrace.cluster.runtime.logs import get_logger
@@ -73,7 +73,7 @@ class BrokerKeeper:
             await self._probe(sessions, sessions.connection_lost(request.broker_id, now_ms=self._now_ms()))
             alive = sessions.alive(request.broker_id, now_ms=self._now_ms())
         response = await self._active.run(
-            lambda image: registration.register_broker(image, request, session_alive=alive)
+            lambda image: registration.register_broker(image, request, session_alive=alive), split=True
         )
         if not response.HasField("error") and self._sessions is sessions:
             response.metadata_version = self._active.committed.version
@@ -84,7 +84,9 @@ class BrokerKeeper:
         return response
 
     async def unregister(self, request: admin.UnregisterBrokerRequest) -> admin.UnregisterBrokerResponse:
-        response = await self._active.run(lambda image: registration.unregister_broker(image, request))
+        response = await self._active.run(
+            lambda image: registration.unregister_broker(image, request), split=True
+        )
         if self._sessions is not None and not response.HasField("error"):
             self._sessions.unregistered(request.broker_id)
         return response
@@ -110,15 +112,18 @@ class BrokerKeeper:
             self._changed.set()
         version = sessions.registered_version(request.broker_id)
         return await self._active.run(
-            lambda image: brokers.heartbeat(image, request, registered_version=version, times=self._times)
+            lambda image: brokers.heartbeat(image, request, registered_version=version, times=self._times),
+            split=True,
         )
 
     def _stream_ended(self, last: wire.HeartbeatRequest) -> None:
         sessions = self._sessions
         if sessions is None:
             return
-        probe = sessions.connection_lost(last.broker_id, now_ms=self._now_ms())
-        if probe is not None and probe.broker_epoch == last.broker_epoch:
+        probe = sessions.connection_lost(
+            last.broker_id, now_ms=self._now_ms(), broker_epoch=last.broker_epoch
+        )
+        if probe is not None:
             self._spawn(self._probe(sessions, probe))
 
     # Those that are gone.
@@ -142,7 +147,7 @@ class BrokerKeeper:
             await self._fence([over])
 
     async def _watch(self, sessions: BrokerSessions, epoch: int) -> None:
-        await self._persist(replace_lost_leaders)
+        await self._persist(finish_elections)
         while self._sessions is sessions and self._active.epoch == epoch:
             over = sessions.due(now_ms=self._now_ms())
             if over:

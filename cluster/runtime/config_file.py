@@ -12,6 +12,7 @@ from pathlib import Path
 from tailrace.cluster.common.config import (
     FILE_VARIABLE,
     Found,
+    Given,
     Loaded,
     from_environment,
     from_flags,
@@ -20,6 +21,7 @@ from tailrace.cluster.common.config import (
 )
 from tailrace.cluster.common.node_config import NodeConfig
 from tailrace.cluster.common.settings import Problem
+from tailrace.cluster.common.storage_config import CLUSTER_WIDE
 
 
 def load_node_config(
@@ -32,7 +34,24 @@ def load_node_config(
     if path is None and (named := environ.get(FILE_VARIABLE)):
         path = Path(named)
     file = _read(path) if path is not None else []
-    return load(NodeConfig, file=file, environment=from_environment(environ), flags=from_flags(flags))
+    environment = from_environment(environ)
+    return load(
+        NodeConfig,
+        file=[_of_a_node(one) for one in file],
+        environment=[_of_a_node(one) for one in environment],
+        flags=[_of_a_node(one) for one in from_flags(flags)],
+    )
+
+
+def _of_a_node(found: Found) -> Found:
+    if isinstance(found, Given) and found.name in CLUSTER_WIDE:
+        return Problem(
+            found.name,
+            found.source,
+            "is one setting for the whole cluster, kept by the controllers; set it with `tailrace configs"
+            f" alter --entity-type brokers --entity-default --add-config {found.name}=...`",
+        )
+    return found
 
 
 def _read(path: Path) -> list[Found]:

@@ -101,12 +101,12 @@ def _is_event(node: ast.Call) -> bool:
     return False
 
 
-def broken(rule: Callable[[str], list[str]], folder: str, exempt: str = "") -> dict[str, list[str]]:
+def broken(rule: Callable[[str], list[str]], folder: str, *exempt: str) -> dict[str, list[str]]:
     """What a rule finds in a folder, by file."""
     found = {
         path.relative_to(ROOT).as_posix(): rule(path.read_text(encoding="utf-8")) for path in sources(folder)
     }
-    return {path: lines for path, lines in found.items() if lines and path != exempt}
+    return {path: lines for path, lines in found.items() if lines and path not in exempt}
 
 
 def normal(name: str) -> str:
@@ -200,7 +200,7 @@ def test_readme_commands_are_targets_of_the_makefile() -> None:
 
 
 def test_storage_opens_files_only_in_its_file_seam() -> None:
-    assert broken(file_openings, "cluster/storage", exempt="cluster/storage/files.py") == {}
+    assert broken(file_openings, "cluster/storage", "cluster/storage/files.py") == {}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,9 @@ def test_rule_on_files_finds_the_call_when_one_is_opened(call: str) -> None:
 
 
 def test_cluster_starts_threads_only_in_the_blocking_seam() -> None:
-    assert broken(thread_starts, "cluster", exempt="cluster/runtime/blocking.py") == {}
+    # The links of the quorum are real threads by design; simulations have links of their own.
+    exempt = ("cluster/runtime/blocking.py", "cluster/controller/quorum/grpc_links.py")
+    assert broken(thread_starts, "cluster", *exempt) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""What an active controller sets right when it begins: fencing that its predecessor did not finish.
+"""What an active controller sets right when it begins: what its predecessor did not finish.
 
-A fencing of very many partitions takes several entries. If the controller is lost between them, brokers are
-left that may not lead and still do.
+When a broker with very many partitions comes or goes, that takes several entries. If the controller is lost
+between them, brokers are left that may not lead and still do, or that may and have not been asked.
 """
 
 from __future__ import annotations
@@ -12,11 +12,19 @@ from tailrace.cluster.controller.core.decision import Decision
 from tailrace.cluster.controller.core.draft import Draft
 
 
-def replace_lost_leaders(image: ClusterImage) -> Decision[None]:
+def finish_elections(image: ClusterImage) -> Decision[None]:
     leaders = {partition.leader for _, _, partition in image.partitions()} - {NO_LEADER}
     draft = Draft(image)
     for broker_id in sorted(leaders):
         broker = image.brokers.get(broker_id)
         if broker is None or not broker.active:
             draft.add(election.partitions_without(draft.image, broker_id))
+    waiting = {
+        replica
+        for _, _, partition in draft.image.partitions()
+        if partition.leader == NO_LEADER
+        for replica in partition.replicas
+    }
+    for broker_id in sorted(waiting & {one.broker_id for one in image.brokers.values() if one.active}):
+        draft.add(election.partitions_with(draft.image, broker_id))
     return Decision(None, draft.records)

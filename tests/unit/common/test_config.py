@@ -147,7 +147,7 @@ def test_alias_sets_the_same_thing_across_sources_and_is_refused_twice_in_one() 
 
 def test_all_problems_of_all_sources_are_reported_with_their_source() -> None:
     found = problems(
-        'log.retention.msec = 1\nflush = "never"\nlisteners = "x"',
+        'log.retention.msec = 1\nflush = "never"\nbroker.rack = "x"',
         {"TAILRACE_LOGGING_LEVEL": "loud"},
         ("journal.max.append.bytes=67108864", "zookeeper.connect=a"),
     )
@@ -155,7 +155,7 @@ def test_all_problems_of_all_sources_are_reported_with_their_source() -> None:
     assert by_name["log.retention.msec"][0] == "file node.toml"
     assert "did you mean log.retention.ms?" in by_name["log.retention.msec"][1]
     assert by_name["flush"][0] == "file node.toml"
-    assert "not yet supported" in by_name["listeners"][1]
+    assert "not yet supported" in by_name["broker.rack"][1]
     assert by_name["logging.level"][0] == "environment variable TAILRACE_LOGGING_LEVEL"
     assert by_name["journal.max.append.bytes"][0] == "flag journal.max.append.bytes=67108864"
     assert "a quarter of journal.bytes" in by_name["journal.max.append.bytes"][1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +19,7 @@ from tailrace.cluster.common.topic_config import TopicConfig
 
 CLUSTER = Path(__file__).resolve().parent.parent.parent.parent / "cluster"
 DECLARING = set((CLUSTER / "common").glob("*_config.py"))
-HOLDERS = ("config", "_config")
+HOLDERS = ("config", "_config", "server", "controller", "logging")
 """What code calls a settings object; an attribute of anything else is no setting."""
 
 
@@ -37,6 +38,8 @@ def read_in_cluster() -> set[str]:
     """Fields of settings objects that the code reads, itself or through a property of the object."""
     texts = [path.read_text(encoding="utf-8") for path in CLUSTER.rglob("*.py") if path not in DECLARING]
     read = set[str]().union(*(attributes_read(text, HOLDERS) for text in texts))
+    by_name = [re.findall(r'(?:node_setting\(\S+ |_number\()"([a-z.]+)"', text) for text in texts]
+    read |= {name.replace(".", "_") for names in by_name for name in names}
     for cls in (TopicConfig, *components(NodeConfig).values()):
         for name, member in vars(cls).items():
             if isinstance(member, property) and name in read:
