@@ -1,6 +1,9 @@
-"""`tailrace quorum`: how the controllers are, as the active one sees it."""
+"""`tailrace quorum`: how the controllers are, and how to make a new quorum from one survivor."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -15,12 +18,12 @@ from tailrace.clients.cli.cluster_command import (
 )
 from tailrace.clients.cli.output import human_size
 
-app = typer.Typer(no_args_is_help=True, help="Look at the quorum of controllers.")
+app = typer.Typer(no_args_is_help=True, help="Look at the quorum of controllers, or recover it.")
 
 
 @app.callback()
 def group() -> None:
-    """Look at the quorum of controllers."""
+    """Look at the quorum of controllers, or recover it."""
 
 
 @app.command("status")
@@ -119,3 +122,24 @@ def _snapshot(status: QuorumDescription) -> str:
             f"{status.snapshot_age_ms // 1000} s old"
         )
     return f"{shown}, {status.snapshots_failed} FAILED" if status.snapshots_failed else shown
+
+
+@app.command("recover")
+def recover_command(
+    source: Annotated[Path, typer.Argument(help="The surviving controller's metadata.log.dir.")],
+    target: Annotated[Path, typer.Argument(help="A directory that is empty or not there yet.")],
+    node_id: Annotated[int, typer.Option("--node-id", min=0, help="The controller that is to use TARGET.")],
+) -> None:
+    """Make a controller's directory of a new quorum from that of one survivor, while no controller runs.
+
+    Call it once for each controller of the new quorum, with the same SOURCE. What only the lost controllers
+    had is gone; what this one had is kept, whether it was committed or not.
+    """
+    from tailrace.cluster.controller.quorum.recover import recover_directory  # noqa: PLC0415
+    from tailrace.cluster.storage.files import OsFiles  # noqa: PLC0415
+
+    found = recover_directory(OsFiles(), str(source), str(target), node_id)
+    typer.echo(
+        f"{target} is ready for controller {node_id}: everything that controller {found.source_node_id} had, "
+        f"up to index {found.last_index}, in term {found.term}"
+    )

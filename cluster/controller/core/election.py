@@ -8,7 +8,7 @@ ISR, ELR and epochs: partition_change.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterator
 from uuid import UUID
 
 from tailrace.cluster.common.errors import ErrorCode, TailraceError
@@ -121,14 +121,13 @@ def elect_leaders(
     if done is not None:
         return Decision(done)
     edits = PartitionEdits(image)
-    elect = _elect_unclean if request.kind == admin.ElectLeadersRequest.KIND_UNCLEAN else _elect_preferred
-    for ref in request.partitions or _all_partitions(image):
+    unclean = request.kind == admin.ElectLeadersRequest.KIND_UNCLEAN
+    elect = _elect_unclean if unclean else _elect_preferred
+    for ref in request.partitions or _that_need_it(image, unclean):
         outcome = admin.ElectLeadersResponse.Partition(partition=ref)
         try:
             elect(edits, *find_partition(image, ref))
         except TailraceError as failure:
-            if failure.code is ErrorCode.ELECTION_NOT_NEEDED and not request.partitions:
-                continue
             outcome.error.CopyFrom(error_from(failure))
         response.partitions.append(outcome)
     records = edits.records()
@@ -181,9 +180,10 @@ def _elect_unclean(edits: PartitionEdits, topic: TopicImage, number: int) -> Non
     edits.put(topic, number, planned)
 
 
-def _all_partitions(image: ClusterImage) -> Iterable[admin.PartitionRef]:
-    for topic, number, _ in image.partitions():
-        yield admin.PartitionRef(topic=topic.name, partition=number)
+def _that_need_it(image: ClusterImage, unclean: bool) -> Iterator[admin.PartitionRef]:
+    for topic, number, partition in image.partitions():
+        if partition.leader == NO_LEADER if unclean else partition.leader != partition.replicas[0]:
+            yield admin.PartitionRef(topic=topic.name, partition=number)
 
 
 def _edit_all(edits: PartitionEdits, touched: Callable[[PartitionImage], bool], wanted: Wanted) -> None:

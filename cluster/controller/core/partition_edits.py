@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from uuid import UUID
 
-from tailrace.cluster.common.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tailrace.cluster.common.image import ClusterImage, PartitionImage, TopicImage
 from tailrace.cluster.common.image_records import partition_record
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.controller.core.configs import (
@@ -44,26 +44,25 @@ class Liveness:
         back: int | None = None,
         failed: Collection[UUID] = (),
     ) -> None:
-        self._brokers = image.brokers
         self._active = {one.broker_id for one in image.brokers.values() if one.active}
         self._active -= set() if gone is None else {gone}
         self._active |= set() if back is None else {back}
-        self._failed = frozenset(failed)
+        self._online_dirs = {
+            one.broker_id: {known.directory_id for known in one.log_dirs if known.online}.difference(failed)
+            for one in image.brokers.values()
+            if one.log_dirs
+        }
 
     def may_lead(self, partition: PartitionImage, broker_id: int) -> bool:
         return broker_id in self._active and self.directory_works(partition, broker_id)
 
     def directory_works(self, partition: PartitionImage, broker_id: int) -> bool:
         """A replica of which it is not known where it lies is taken to lie where the disk works."""
-        broker = self._brokers.get(broker_id)
-        if broker is None or not broker.log_dirs:
+        online = self._online_dirs.get(broker_id)
+        if online is None:
             return True
-        online = self._online_dirs(broker)
         directory = directory_of(partition, broker_id)
         return bool(online) if directory == UNKNOWN_DIRECTORY else directory in online
-
-    def _online_dirs(self, broker: BrokerImage) -> set[UUID]:
-        return {one.directory_id for one in broker.log_dirs if one.online} - self._failed
 
 
 class PartitionEdits:

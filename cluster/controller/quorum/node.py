@@ -13,9 +13,11 @@ is written or sent any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
+from tailrace.cluster.common.errors import ErrorCode, TailraceError
 from tailrace.cluster.controller.quorum.core import CoreHooks, Ended, RaftCore
 from tailrace.cluster.controller.quorum.elections import Elections
 from tailrace.cluster.controller.quorum.follower import Follower
@@ -81,7 +83,11 @@ class RaftNode(LinkEvents):
     ) -> None:
         """Opens the directory and loads its snapshot; TailraceError if that is not possible."""
         if node_id not in voters or len(set(voters)) != len(voters):
-            raise ValueError(f"controller {node_id} must be named once among the voters {list(voters)}")
+            raise TailraceError(
+                ErrorCode.INVALID_CONFIG,
+                f"controller.quorum.voters names {list(voters)}: each must be named once, and this controller, "
+                f"{node_id}, among them",
+            )
         self.node_id = node_id
         self._settings = settings
         self._machine = machine
@@ -196,7 +202,7 @@ class RaftNode(LinkEvents):
             self._inbox.post(self._link_changed, peer_id, False)
 
     def propose(self, epoch: int, base_version: int, payload: bytes, done: Done) -> None:
-        self._wait_for(Waiting(Proposal(epoch, base_version, payload), self._deadline(), done))
+        self._wait_for(Waiting(Proposal(epoch, base_version, bytes(payload)), self._deadline(), done))
 
     def barrier(self, done: Done) -> None:
         self._wait_for(Waiting(None, self._deadline(), done))
@@ -294,6 +300,8 @@ class RaftNode(LinkEvents):
         self._refusing = True
         self._refuse_inbox()
         self._proposals.give_up()
+        self._status = replace(self._status, active=False, leader_id=None)
+        self._announce(Leadership(None, self._guard.epoch, False, self._guard.version))
 
     def _refuse_inbox(self) -> None:
         for handler, arguments in self._inbox.take():
@@ -366,13 +374,17 @@ class RaftNode(LinkEvents):
         )
 
     def _publish(self) -> None:
-        before, self._leadership = self._leadership, self._current_leadership()
         self._status = self._current_status()
-        if before[:3] != self._leadership[:3]:
-            try:
-                self._on_leadership(self._leadership)
-            except Exception:
-                log.exception("quorum_callback_failed", outcome="Leadership")
+        self._announce(self._current_leadership())
+
+    def _announce(self, leadership: Leadership) -> None:
+        before, self._leadership = self._leadership, leadership
+        if before[:3] == leadership[:3]:
+            return
+        try:
+            self._on_leadership(leadership)
+        except Exception:
+            log.exception("quorum_callback_failed", outcome="Leadership")
 
     def _current_leadership(self) -> Leadership:
         return Leadership(self._core.leader_id, self._guard.epoch, self._is_active, self._guard.version)

@@ -36,12 +36,16 @@ log = get_logger(__name__)
 
 
 class Waiting:
-    """One call of `propose` (with a proposal) or `barrier` (without)."""
+    """One call of `propose` (with a proposal) or `barrier` (without).
 
-    __slots__ = ("_done", "deadline", "proposal", "term")
+    Made by the caller's thread: what cannot be encoded is raised there.
+    """
+
+    __slots__ = ("_done", "command", "deadline", "proposal", "term")
 
     def __init__(self, proposal: Proposal | None, deadline: float, done: Done) -> None:
         self.proposal = proposal
+        self.command = encode_command(Barrier() if proposal is None else proposal)
         self.deadline = deadline
         self.term = 0
         self._done: Done | None = done
@@ -100,15 +104,14 @@ class Proposals:
             self._barriers.append(waiting)
         else:
             self._core.submit(
-                encode_command(waiting.proposal),
-                lambda result, ended: self._proposal_ended(waiting, result, ended),
+                waiting.command, lambda result, ended: self._proposal_ended(waiting, result, ended)
             )
 
     def submit_barriers(self) -> None:
         if self._barriers:
             barriers, self._barriers = self._barriers, []
             self._core.submit(
-                encode_command(Barrier()), lambda result, ended: self._barrier_ended(barriers, result, ended)
+                barriers[0].command, lambda result, ended: self._barrier_ended(barriers, result, ended)
             )
 
     def settle(self, now: float) -> None:

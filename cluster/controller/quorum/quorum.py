@@ -94,7 +94,8 @@ class Quorum:
         self._wake = threading.Event()
         self._stop_requested = threading.Event()
         self._ended = threading.Event()
-        self._failed = threading.Lock()
+        self._failed = threading.Event()
+        self._failing = threading.Lock()
         """Taken for good by the first failure."""
 
     def start(self) -> None:
@@ -120,7 +121,13 @@ class Quorum:
         except BaseException:
             self._threads.close()
             raise
-        self._links.start(node)
+        try:
+            self._links.start(node)
+        except BaseException:
+            node.close()
+            self._threads.close()
+            self._ended.set()
+            raise
         self._threads.start(self._run)
         self._threads.start(self._watch_ticks)
 
@@ -185,6 +192,9 @@ class Quorum:
             self._wake.wait(node.wait_seconds())
             self._wake.clear()
             self._tick(node)
+            if self._failed.is_set():
+                # The watchdog has given this node up, and the failure is reported: it must not come back.
+                return
             if hand_over_until is None and (self._stop_requested.is_set() or _interpreter_ends()):
                 node.hand_over()
                 hand_over_until = self._clock.monotonic() + self._settings.hand_over_ms / 1000
@@ -207,8 +217,9 @@ class Quorum:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        if not self._failed.acquire(blocking=False):
+        if not self._failing.acquire(blocking=False):
             return
+        self._failed.set()
         failure = _as_failure(error)
         log.error("quorum_failed", node_id=self._node_id, error=str(failure), exc_info=error)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 import subprocess
 import sys
 import threading
@@ -261,6 +262,40 @@ def test_start_raises_when_the_directory_is_damaged(groups: Callable[..., Group]
     group.quorums.clear()
 
 
+def test_directory_is_free_when_the_links_cannot_start(groups: Callable[..., Group]) -> None:
+    group = groups(1)
+
+    class Unbound(DirectLinks):
+        def start(self, events: LinkEvents) -> None:
+            raise OSError(errno.EADDRINUSE, "the port is in use")
+
+    group.machines[1] = RecordingMachine()
+    quorum = group.make(1)
+    quorum._links = Unbound(group.hub, group.lock, 1)
+    with pytest.raises(OSError, match="the port is in use"):
+        quorum.start()
+    quorum.stop()
+    group.start()
+    group.commit(b"a")
+
+
+def test_caller_gets_the_error_when_a_proposal_cannot_be_encoded(groups: Callable[..., Group]) -> None:
+    group = groups(1)
+    group.start()
+    active = group.commit(b"a")
+    with pytest.raises(struct.error):
+        active.propose(active.leadership().epoch, 2**70, b"x", lambda outcome: None)
+    group.commit(b"b")
+    assert group.failures == []
+
+
+def test_start_is_refused_when_the_voters_do_not_name_the_node(groups: Callable[..., Group]) -> None:
+    group = groups(1)
+    group.files[2], group.machines[2] = OsFiles(), RecordingMachine()
+    with pytest.raises(TailraceError, match=r"names \[1\].*this controller, 2"):
+        group.make(2).start()
+
+
 @pytest.mark.parametrize("call", ["write", "datasync"])
 def test_node_stops_and_says_so_when_the_disk_fails(groups: Callable[..., Group], call: str) -> None:
     group = groups(1)
@@ -279,6 +314,9 @@ def test_node_stops_and_says_so_when_the_disk_fails(groups: Callable[..., Group]
     assert "journal" in str(failure)
     assert isinstance(answer(active.barrier), Refused)
     active.stop()
+    assert not active.leadership().active
+    assert not active.status().active
+    assert [leadership.active for _, leadership in group.leaderships][-2:] == [True, False]
     assert 1 not in group.hub
     assert files.open_handles == 0
     assert len(group.failures) == 1
@@ -339,6 +377,9 @@ def test_watchdog_reports_a_failure_when_a_tick_stands_still(groups: Callable[..
         assert "has stood still" in str(group.failures[0])
     finally:
         released.set()
+    # It does not come back when the disk does.
+    wait_until(lambda: 1 not in group.hub)
+    wait_until(lambda: not active.leadership().active)
     active.stop()
     assert len(group.failures) == 1
 
