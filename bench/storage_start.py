@@ -279,7 +279,11 @@ async def compaction(run: Run) -> list[Section]:
                 os.sync()
                 watches: list[Stopwatch] = []
                 job = clean_job(
-                    log, assess_log(log, now_ms=now_ms()), now_ms=now_ms(), key_map_bytes=512 * MIB
+                    log,
+                    assess_log(log, now_ms=now_ms()),
+                    now_ms=now_ms(),
+                    key_map_bytes=512 * MIB,
+                    chunk_bytes=MIB,
                 )
                 for _ in range(rounds):
                     with Stopwatch() as watch:

@@ -5,7 +5,8 @@
     python -m tests.quorum_kills --rounds 30 --kill all        all three
 
 In each round a number of entries is acknowledged, chosen at random so that the kill falls anywhere between
-append, snapshot and trim; then the nodes are killed with SIGKILL and started again. The exit status is 1 if
+append, snapshot and trim; then the nodes are killed with SIGKILL and started again: at random at once, while
+a leader that is left still believes in itself, or when it has stepped down. The exit status is 1 if
 anything was lost, applied twice, or is not the same everywhere. SIGKILL leaves the page cache alone: what
 a loss of power does is for the tests with `tests.support.fault_files` to find out.
 """
@@ -132,8 +133,13 @@ def _disorder(records: Sequence[tuple[int, ...]]) -> list[str]:
     return found[:5]
 
 
-def kill_round(cluster: QuorumCluster, kind: str, rng: Random, acknowledged: range) -> float:
-    """One round under load that goes on: how long after the kill the next entry was acknowledged."""
+def kill_round(
+    cluster: QuorumCluster, kind: str, rng: Random, acknowledged: range, *, at_once: bool = False
+) -> float:
+    """One round under load that goes on: how long after the kill the next entry was acknowledged.
+
+    Unless the nodes are started again `at_once`, whoever led before does not lead any more.
+    """
     cluster.wait_acknowledged(rng.choice(acknowledged))
     victims = _victims(cluster, kind, rng)
     cluster.kill(*victims)
@@ -141,6 +147,11 @@ def kill_round(cluster: QuorumCluster, kind: str, rng: Random, acknowledged: ran
     if kind == "leader":
         cluster.wait("an acknowledged entry of the others", lambda: cluster.acknowledged() > before)
         gap = time.monotonic() - killed_at
+    elif not at_once:
+        cluster.wait(
+            "the last leader's end",
+            lambda: not any(cluster.status(node_id)["active"] for node_id in cluster.running()),
+        )
     cluster.start(*victims)
     cluster.hose(HOSE_WIDTH, victims)
     if kind != "leader":
@@ -182,7 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cluster.hose(HOSE_WIDTH)
         gaps = []
         for number in range(1, options.rounds + 1):
-            gaps.append(kill_round(cluster, options.kill, rng, range(1, options.acknowledged + 1)))
+            acknowledged = range(1, options.acknowledged + 1)
+            at_once = rng.random() < 0.5
+            gaps.append(kill_round(cluster, options.kill, rng, acknowledged, at_once=at_once))
             print(f"round {number}: {cluster.acknowledged()} acknowledged, back after {gaps[-1]:.2f} s")
         verdict = judge_cluster(cluster)
     print(f"\n{options.rounds} rounds of --kill {options.kill} in {time.monotonic() - started:.0f} s")

@@ -38,10 +38,11 @@ from tailrace.cluster.runtime.logs import configure_logs
 from tailrace.cluster.storage.files import OsFiles
 
 RECORD = struct.Struct("<IIII")
-"""What a history keeps of an applied entry: epoch, log index, generation, serial. Claims have generation 0."""
+"""What a history keeps of an entry: epoch, log index, generation, serial. Claims have generation 0."""
 _ID = struct.Struct("<II")
 _PRE_VOTE_KIND = encode(PreVoteRequest(0, 0, 0, 0))[0]
 _PUMP_SECONDS = 0.02
+_STRAY_EVERY = 20
 
 
 def make_payload(generation: int, serial: int) -> bytes:
@@ -115,7 +116,10 @@ class CuttableLinks(RaftLinks):
 
 class Hose:
     """Keeps a number of proposals on their way while this node is active, each on the version of the one
-    before. When one falls out, those after it do too; then it begins anew with other ids."""
+    before. When one falls out, those after it do too; then it begins anew with other ids.
+
+    Now and then a stray goes along: a proposal on a version that the one before it uses up. It gets into the
+    log like any other, and every node has to refuse it there."""
 
     def __init__(self, quorum: Quorum, generation: int) -> None:
         self._quorum = quorum
@@ -151,17 +155,19 @@ class Hose:
 
     def _fill(self) -> None:
         while not self._broken and self.in_flight < self._width:
+            self._propose(self._epoch, self._base)
+            if self._serial % _STRAY_EVERY == 0:
+                self._propose(self._epoch, self._base, stray=True)
             self._base += 1
-            self._propose(self._epoch, self._base - 1)
 
-    def _propose(self, epoch: int, base_version: int) -> None:
+    def _propose(self, epoch: int, base_version: int, *, stray: bool = False) -> None:
         self._serial += 1
         self.in_flight += 1
         serial = self._serial
         payload = make_payload(self._generation, serial)
-        self._quorum.propose(epoch, base_version, payload, lambda outcome: self._done(serial, outcome))
+        self._quorum.propose(epoch, base_version, payload, lambda outcome: self._done(serial, outcome, stray))
 
-    def _done(self, serial: int, outcome: Outcome) -> None:
+    def _done(self, serial: int, outcome: Outcome, stray: bool) -> None:
         match outcome:
             case Committed(version):
                 tell("committed", self._generation, serial, version)
@@ -171,10 +177,9 @@ class Hose:
                 tell("unknown", self._generation, serial, message)
         with self._lock:
             self.in_flight -= 1
-            if isinstance(outcome, Committed):
-                self._fill()
-            else:
+            if not isinstance(outcome, Committed) and not stray:
                 self._broken = True
+            self._fill()
 
 
 def tell(*what: object) -> None:

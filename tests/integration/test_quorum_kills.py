@@ -36,6 +36,7 @@ def test_quorum_keeps_its_promises_when_nodes_are_killed_under_load(tmp_path: Pa
         verdict = judge_cluster(cluster)
         assert not verdict.problems
         assert verdict.epochs > ROUNDS[kind]
+        assert verdict.refused
         assert all(cluster.status(node_id)["snapshot"] is not None for node_id in cluster.ids)
 
 

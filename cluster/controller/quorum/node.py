@@ -85,7 +85,7 @@ class RaftNode(LinkEvents):
         if node_id not in voters or len(set(voters)) != len(voters):
             raise TailraceError(
                 ErrorCode.INVALID_CONFIG,
-                f"controller.quorum.voters names {list(voters)}: each must be named once, and this controller, "
+                f"controller.quorum.voters names {list(voters)}: each must be named once, and this one, "
                 f"{node_id}, among them",
             )
         self.node_id = node_id

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tailrace.cluster.common import storage_config
+from tailrace.cluster.common.storage_config import CLUSTER_WIDE
 from tailrace.cluster.common.topic_config import TopicConfig
 from tailrace.cluster.controller.core.configs import (
-    CLUSTER_WIDE,
     NODE_NAMES,
     NODE_SETTINGS,
     TOPIC_SETTINGS,

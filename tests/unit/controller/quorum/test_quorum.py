@@ -292,7 +292,7 @@ def test_caller_gets_the_error_when_a_proposal_cannot_be_encoded(groups: Callabl
 def test_start_is_refused_when_the_voters_do_not_name_the_node(groups: Callable[..., Group]) -> None:
     group = groups(1)
     group.files[2], group.machines[2] = OsFiles(), RecordingMachine()
-    with pytest.raises(TailraceError, match=r"names \[1\].*this controller, 2"):
+    with pytest.raises(TailraceError, match=r"names \[1\].*this one, 2"):
         group.make(2).start()
 
 
