@@ -77,7 +77,7 @@ class PartitionImage(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     elr: tuple[int, ...] = ()
-    # Who led when ISR and ELR became empty: the best guess of an unclean election.
+    # Who led before there was no leader: the best guess of an unclean election.
     last_known_leader: int = NO_LEADER
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()

@@ -72,6 +72,7 @@ class NodeProcess:
     def __init__(self, config: Mapping[str, Any], log: Path, enter: Callable[..., None]) -> None:
         self.generation: int = config["generation"]
         self.failure = ""
+        self.started = False
         self.paused = False
         self._enter = enter
         self._replies: SimpleQueue[Any] = SimpleQueue()
@@ -139,6 +140,8 @@ class NodeProcess:
             for line in lines:
                 kind, *rest = json.loads(line)
                 match kind:
+                    case "started":
+                        self.started = True
                     case "reply":
                         self._replies.put(rest[0])
                     case "failed":
@@ -190,13 +193,23 @@ class QuorumCluster:
         for node_id in node_ids or self.ids:
             self._launch(node_id)
         for node_id in node_ids or self.ids:
-            assert self._nodes[node_id].reply() == "started"
+            assert self._starts(node_id), f"node {node_id} did not start: {self._nodes[node_id].failure}"
 
     def start_refused(self, node_id: int) -> str:
         """Starts a node that will not: what it says."""
         node = self._launch(node_id)
-        assert node.wait_end() == 1, f"the node did not refuse to start; its log: {self.log_of(node_id)}"
+        assert not self._starts(node_id), f"node {node_id} started; its log: {self.log_of(node_id)}"
+        assert node.wait_end() == 1
         return node.failure
+
+    def _starts(self, node_id: int) -> bool:
+        """Waits until it has started, or ended instead."""
+        node = self._nodes[node_id]
+        deadline = time.monotonic() + DEADLINE_S
+        while node.alive and not node.started:
+            assert time.monotonic() < deadline, f"node {node_id} neither starts nor ends"
+            time.sleep(0.01)
+        return node.started
 
     def kill(self, *node_ids: int) -> None:
         """All of them at once, as far as that is possible."""

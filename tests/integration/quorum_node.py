@@ -6,6 +6,7 @@ standard input, and ends with it. What it writes, one JSON list a line:
     ["committed", generation, serial, version]     outcomes of its proposals, each id proposed once;
     ["refused", generation, serial, code]          written by the Raft thread itself, so that a process that
     ["unknown", generation, serial, reason]        is killed has told of all that it acknowledged
+    ["started"]                                    the node takes part, and commands are read
     ["reply", value]                               the answer to a command, in the order of the commands
     ["failed", message]                            the node cannot start or go on; the process ends
 
@@ -264,7 +265,7 @@ def main() -> None:
 
     pumping = threading.Thread(target=pump)
     pumping.start()
-    tell("reply", "started")
+    tell("started")
     try:
         for line in sys.stdin:
             name, *arguments = json.loads(line)

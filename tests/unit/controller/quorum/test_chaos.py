@@ -129,6 +129,9 @@ class History:
         cluster.network.loss = 0.0
         cluster.run_jobs = True
         for node_id in cluster.voters:
+            if cluster.files[node_id]._plan.dead:
+                # The power went in a job, and the node has not noticed it yet.
+                cluster.cut_power(node_id)
             cluster.files[node_id].crash_after(0)
             if node_id not in cluster.nodes:
                 cluster.start(node_id)
