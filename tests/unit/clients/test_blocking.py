@@ -83,9 +83,14 @@ def test_call_is_cancelled_when_its_caller_is_interrupted() -> None:
         signal.pthread_kill(main, signal.SIGINT)
 
     interrupter = threading.Thread(target=interrupt)
-    interrupter.start()
-    with pytest.raises(KeyboardInterrupt):
-        shared_loop().run(wait_for_ever())
+    # A shell starts what runs in its background with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            shared_loop().run(wait_for_ever())
+    finally:
+        signal.signal(signal.SIGINT, before)
     interrupter.join()
     assert ended.wait(30)
 
