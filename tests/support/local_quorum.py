@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tailrace.cluster.common.errors import ErrorCode
-from tailrace.cluster.controller.quorum.machine import AppliedEntry, EntryKind, StateMachine
+from tailrace.cluster.controller.quorum.machine import AppliedEntry, EntryKind
 from tailrace.cluster.controller.quorum.outcomes import Committed, Outcome, Refused, Unknown
 
 Done = Callable[[Outcome], None]
@@ -20,11 +20,17 @@ class Proposed(NamedTuple):
     done: Done
 
 
+class Replays(Protocol):
+    """What this quorum needs of a state machine: it takes no snapshots."""
+
+    def apply(self, entry: AppliedEntry) -> None: ...
+
+
 class LocalQuorum:
     """With `automatic` everything is committed at once; otherwise by `commit_next`, `lose_next` or
     `drop_next`."""
 
-    def __init__(self, machine: StateMachine, *, automatic: bool = True) -> None:
+    def __init__(self, machine: Replays, *, automatic: bool = True) -> None:
         self.machine = machine
         self.automatic = automatic
         self.version = 0

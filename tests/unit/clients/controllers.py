@@ -57,12 +57,6 @@ class _Machines:
         for one in self._machines:
             one.apply(entry)
 
-    def snapshot(self) -> Callable[[], bytes]:
-        raise NotImplementedError("no snapshot is taken in these tests")
-
-    def load(self, state: bytes, version: int, epoch: int) -> None:
-        raise NotImplementedError("no snapshot is loaded in these tests")
-
 
 class Controller:
     def __init__(self, node_id: int, transport: Transport, host: str) -> None:
