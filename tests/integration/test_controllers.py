@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
@@ -16,9 +17,11 @@ from tailrace.cluster.common.image import EMPTY_IMAGE, ClusterImage
 from tailrace.cluster.common.image_records import digest_of
 from tailrace.cluster.common.replay import image_from_records, replay
 from tailrace.cluster.controller.core.features import feature_ranges
+from tailrace.cluster.controller.quorum.recover import recover_directory
 from tailrace.cluster.rpc.grpc_transport import GrpcTransport
 from tailrace.cluster.rpc.node_service import node_service
 from tailrace.cluster.rpc.transport import Listener, call_to
+from tailrace.cluster.storage.files import OsFiles
 from tailrace.v1 import controller_pb2 as wire
 from tailrace.v1.metadata_pb2 import Endpoint, LogDir, MetadataRecord
 from tests.integration.controllers import Controllers, controllers, eventually
@@ -115,6 +118,30 @@ def test_leadership_moves_on_and_the_process_ends_well_when_it_is_told_to_stop(t
             lambda: cluster.quorum(first).metadata_version == cluster.quorum(second).metadata_version or None,
             "catching up",
         )
+
+
+def test_controller_is_filled_again_and_a_quorum_recovered_when_directories_are_lost(tmp_path: Path) -> None:
+    with controllers(tmp_path) as cluster, Admin(bootstrap_controllers=cluster.bootstrap) as admin:
+        leader = cluster.leader()
+        change(admin, 7)
+        wiped = next(node_id for node_id in cluster.ports if node_id != leader)
+        cluster.kill(wiped)
+        shutil.rmtree(cluster.metadata_directory(wiped))
+        cluster.start(wiped)
+        version = cluster.quorum(leader).metadata_version
+        eventually(lambda: cluster.quorum(wiped).metadata_version >= version or None, "filling it again")
+        cluster.kill(*cluster.ports)
+        survivor = tmp_path / "survivor"
+        cluster.metadata_directory(wiped).rename(survivor)
+        for node_id in cluster.ports:
+            target = cluster.metadata_directory(node_id)
+            shutil.rmtree(target, ignore_errors=True)
+            recover_directory(OsFiles(), str(survivor), str(target), node_id)
+        cluster.start()
+        cluster.leader()
+        resource = ConfigResource.broker_defaults()
+        entries = admin.describe_configs([resource])[resource].values()
+        assert {entry.name: entry.value for entry in entries}["log.retention.ms"] == "1000007"
 
 
 class StandInBroker:
